@@ -1,0 +1,185 @@
+#include <algorithm>
+#include <sstream>
+
+#include "tessera/base/concat.h"
+#include "tessera/base/json_writer.h"
+#include "tessera/base/units.h"
+#include "tessera/plan/estimate.h"
+#include "tessera/plan/redistribute_plan.h"
+
+namespace tessera {
+namespace {
+
+/// Up to this many ranks are shown one by one.
+constexpr std::size_t kMostShown = 16;
+
+/// What the ranks that are looked at receive, together.
+struct Summary {
+  std::vector<std::int64_t> ranks;
+  std::vector<std::shared_ptr<const RankPlan>> parts;
+  bool complete = false;
+  std::int64_t most_received = 0;
+  std::int64_t mean_received = 0;
+  std::int64_t most_bound = 0;
+  std::int64_t mean_bound = 0;
+  std::int64_t most_messages = 0;
+  std::int64_t most_peak = 0;
+  std::int64_t most_staging = 0;
+  /// True when some rank receives more than the bound.
+  bool above_bound = false;
+
+  explicit Summary(const RedistributePlan& plan)
+      : ranks(detail::sample_ranks(plan.from(), plan.to())),
+        complete(detail::sample_is_complete(plan.from(), plan.to())) {
+    for (const auto rank : ranks) {
+      const auto part = plan.for_rank(rank);
+      parts.push_back(part);
+      most_received = std::max(most_received, part->traffic.received_bytes);
+      mean_received += part->traffic.received_bytes;
+      most_bound = std::max(most_bound, part->bound_bytes);
+      most_messages = std::max(most_messages, part->traffic.messages);
+      most_peak = std::max(most_peak, part->peak_bytes);
+      most_staging = std::max(most_staging, part->staging_bytes);
+      above_bound |= part->traffic.received_bytes > part->bound_bytes;
+    }
+    mean_received /= static_cast<std::int64_t>(ranks.size());
+    mean_bound = plan.mean_bound_bytes();
+    most_bound = std::max(most_bound, mean_bound);
+  }
+};
+
+std::string describe(const Layout& from, const Layout& to) {
+  return from.mesh() == to.mesh()
+             ? concat(from, " to ", to_string(to.placements()))
+             : concat(from, " to ", to_string(to.placements()), " on ", to.mesh());
+}
+
+void explain_steps(std::ostream& os, const std::vector<Step>& steps, const char* indent) {
+  std::size_t number = 1;
+  for (const auto& step : steps) {
+    os << indent << number++ << ". " << step << ", " << format_picoseconds(step.cost_ps) << '\n';
+  }
+}
+
+void explain_ranks(std::ostream& os, const Summary& summary) {
+  for (std::size_t i = 0; i < std::min(summary.ranks.size(), kMostShown); ++i) {
+    const RankPlan& part = *summary.parts[i];
+    os << "  rank " << summary.ranks[i] << ": receives "
+       << format_bytes(part.traffic.received_bytes) << " (bound "
+       << format_bytes(part.bound_bytes) << "), sends " << format_bytes(part.traffic.sent_bytes)
+       << ", " << part.traffic.messages << " message(s), peak " << format_bytes(part.peak_bytes)
+       << '\n';
+  }
+  if (summary.ranks.size() > kMostShown || !summary.complete) {
+    os << "  ... (" << summary.ranks.size() << " ranks looked at)\n";
+  }
+}
+
+/// Where the chosen plan receives more than it must, says why that is cheaper.
+void explain_excess(std::ostream& os, const RedistributePlan& plan, const Summary& summary,
+                    const std::vector<Candidate>& candidates) {
+  if (!summary.above_bound || plan.from().has_partial()) return;
+  for (const auto& other : candidates) {
+    if (other.name != "direct exchange") continue;
+    os << "above the bound by choice: the direct exchange would receive only "
+       << format_bytes(other.received_bytes) << " but cost " << format_picoseconds(other.cost_ps)
+       << " against " << format_picoseconds(plan.cost_ps()) << ", for its messages\n";
+  }
+}
+
+void explain_rejected(std::ostream& os, const std::vector<Candidate>& candidates) {
+  for (std::size_t i = 1; i < candidates.size(); ++i) {
+    const Candidate& other = candidates[i];
+    os << "rejected: " << other.name << ", " << format_picoseconds(other.cost_ps) << ", receives "
+       << format_bytes(other.received_bytes) << '\n';
+    explain_steps(os, other.steps, "    ");
+  }
+}
+
+void write_steps(detail::JsonWriter& json, const std::vector<Step>& steps) {
+  json.key("steps").begin_array();
+  for (const auto& step : steps) {
+    json.begin_object()
+        .member("kind", to_string(step.kind))
+        .member("from", step.from.to_string())
+        .member("to", step.to.to_string())
+        .member("mesh_dims", step.mesh_dims)
+        .member("tensor_dim", step.tensor_dim)
+        .member("rounds", step.rounds)
+        .member("cost_ps", step.cost_ps)
+        .end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
+
+std::string RedistributePlan::explain() const {
+  std::ostringstream os;
+  os << "redistribute " << describe(from(), to()) << ", " << options().element_size
+     << " byte(s) per element\n";
+  if (steps().empty()) {
+    os << "nothing to do: every rank already holds its part\n";
+    return std::move(os).str();
+  }
+  const Summary summary(*this);
+  os << "chosen: " << name() << ", " << format_picoseconds(cost_ps()) << " by the cost model\n";
+  explain_steps(os, steps(), "  ");
+  os << "received: at most " << format_bytes(summary.most_received) << " by a rank (bound "
+     << format_bytes(summary.most_bound) << "), " << format_bytes(summary.mean_received)
+     << " on average (bound " << format_bytes(summary.mean_bound) << ")\n";
+  os << "messages: at most " << summary.most_messages << "; peak memory: at most "
+     << format_bytes(summary.most_peak) << ", of which buffers "
+     << format_bytes(summary.most_staging) << '\n';
+  explain_ranks(os, summary);
+  const auto considered = candidates();
+  explain_excess(os, *this, summary, considered);
+  explain_rejected(os, considered);
+  return std::move(os).str();
+}
+
+std::string RedistributePlan::explain_json() const {
+  const Summary summary(*this);
+  detail::JsonWriter json;
+  json.begin_object()
+      .member("from", from().to_string())
+      .member("to", to().to_string())
+      .member("element_size", options().element_size)
+      .member("chosen", name())
+      .member("cost_ps", cost_ps());
+  write_steps(json, steps());
+  json.member("received_bytes_max", summary.most_received)
+      .member("received_bytes_mean", summary.mean_received)
+      .member("bound_bytes_max", summary.most_bound)
+      .member("bound_bytes_mean", summary.mean_bound)
+      .member("messages_max", summary.most_messages)
+      .member("peak_bytes_max", summary.most_peak)
+      .member("all_ranks", summary.complete);
+  json.key("ranks").begin_array();
+  for (std::size_t i = 0; i < summary.ranks.size(); ++i) {
+    const RankPlan& part = *summary.parts[i];
+    json.begin_object()
+        .member("rank", summary.ranks[i])
+        .member("received_bytes", part.traffic.received_bytes)
+        .member("bound_bytes", part.bound_bytes)
+        .member("sent_bytes", part.traffic.sent_bytes)
+        .member("messages", part.traffic.messages)
+        .member("peak_bytes", part.peak_bytes)
+        .end_object();
+  }
+  json.end_array();
+  json.key("rejected").begin_array();
+  const auto considered = candidates();
+  for (std::size_t i = 1; i < considered.size(); ++i) {
+    json.begin_object()
+        .member("name", considered[i].name)
+        .member("cost_ps", considered[i].cost_ps)
+        .member("received_bytes", considered[i].received_bytes);
+    write_steps(json, considered[i].steps);
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return json.text();
+}
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <vector>
+
+#include "tessera/plan/redistribute_plan.h"
+
+namespace tessera::detail {
+
+/// Returns the ways to get from one layout to another that fit the budget, the cheapest first.
+///
+/// Chains of collectives that are dearer than the direct exchange are given up as soon as that is
+/// certain, unless `all` asks to see them. Throws `InvalidArgument` as `plan_redistribute` does.
+[[nodiscard]] std::vector<Candidate> find_candidates(const Layout& from, const Layout& to,
+                                                     const PlanOptions& options, bool all);
+
+}  // namespace tessera::detail

@@ -1,0 +1,112 @@
+#include "tessera/plan/redistribute_plan.h"
+
+#include <algorithm>
+
+#include "tessera/base/check.h"
+#include "tessera/plan/estimate.h"
+#include "tessera/plan/lru_cache.h"
+#include "tessera/plan/plan_cache.h"
+#include "tessera/plan/planner.h"
+#include "tessera/plan/plan_state.h"
+#include "tessera/plan/rank_plan.h"
+#include "tessera/plan/roles.h"
+
+namespace tessera {
+namespace {
+
+struct PlanKey {
+  Layout from;
+  Layout to;
+  PlanOptions options;
+
+  bool operator==(const PlanKey&) const = default;
+};
+
+struct PlanKeyHash {
+  std::size_t operator()(const PlanKey& key) const {
+    std::size_t seed = hash_combine(key.from.hash(), key.to.hash());
+    seed = hash_combine(seed, static_cast<std::size_t>(key.options.element_size));
+    seed = hash_combine(seed, static_cast<std::size_t>(key.options.staging_budget));
+    return hash_combine(seed, key.options.cost.hash());
+  }
+};
+
+using PlanCache = detail::LruCache<PlanKey, RedistributePlan, PlanKeyHash>;
+
+PlanCache& plan_cache() {
+  static auto& cache = *new PlanCache(1024);  // Never destroyed: used until the last thread ends.
+  return cache;
+}
+
+}  // namespace
+
+const Layout& RedistributePlan::from() const { return state_->from; }
+
+const Layout& RedistributePlan::to() const { return state_->to; }
+
+const PlanOptions& RedistributePlan::options() const { return state_->options; }
+
+const std::vector<Step>& RedistributePlan::steps() const { return state_->chosen.steps; }
+
+std::int64_t RedistributePlan::cost_ps() const { return state_->chosen.cost_ps; }
+
+const std::string& RedistributePlan::name() const { return state_->chosen.name; }
+
+bool RedistributePlan::is_local() const {
+  return std::all_of(steps().begin(), steps().end(),
+                     [](const Step& step) { return step.is_local(); });
+}
+
+std::vector<Candidate> RedistributePlan::candidates() const {
+  return detail::find_candidates(from(), to(), options(), /*all=*/true);
+}
+
+std::shared_ptr<const RankPlan> RedistributePlan::for_rank(std::int64_t rank) const {
+  {
+    const std::lock_guard lock(state_->mutex);
+    const auto found = state_->ranks.find(rank);
+    if (found != state_->ranks.end()) return found->second;
+  }
+  // Outside of the lock, so that the ranks of one process plan side by side.
+  auto own = std::make_shared<const RankPlan>(
+      detail::make_rank_plan(from(), to(), steps(), options(), rank));
+  const std::lock_guard lock(state_->mutex);
+  return state_->ranks.emplace(rank, std::move(own)).first->second;
+}
+
+std::int64_t RedistributePlan::mean_bound_bytes() const {
+  return steps().empty()
+             ? 0
+             : detail::mean_bound_elements(detail::Roles(from(), to())) * options().element_size;
+}
+
+RedistributePlan plan_redistribute(const Layout& from, const Layout& to,
+                                   const PlanOptions& options) {
+  return plan_cache().find_or_make(PlanKey{from, to, options}, [&] {
+    auto candidates = detail::find_candidates(from, to, options, /*all=*/false);
+    return RedistributePlan(std::make_shared<RedistributePlan::State>(
+        from, to, options, std::move(candidates.front())));
+  });
+}
+
+std::int64_t redistribution_bytes(const Layout& from, const Layout& to, std::int64_t element_size) {
+  TESSERA_CHECK(element_size >= 1, "redistribution_bytes: element_size ", element_size,
+                " given; it is the bytes of one element, at least 1");
+  detail::check_pair(from, to);
+  if (from.equivalent(to)) return 0;
+  const detail::Roles roles(from, to);
+  const std::int64_t direct = detail::estimate_exchange(roles, element_size).received_bytes;
+  if (roles.contributions.empty()) return direct;
+  // Reduced on the way to few copies, gathered behind: what all_reduce does.
+  const std::int64_t n = roles.contributions.count();
+  const std::int64_t needed = roles.to.local_numel(0) * element_size;
+  return std::min(direct, 2 * (needed - needed / n));
+}
+
+PlanCacheInfo plan_cache_info() { return plan_cache().info(); }
+
+void set_plan_cache_capacity(std::size_t capacity) { plan_cache().set_capacity(capacity); }
+
+void clear_plan_cache() { plan_cache().clear(); }
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+"""sources_test.py ROOT BUILD_DIR: no source is forgotten in the lists of the CMakeLists.txt files.
+
+A test that no target compiles would pass for ever. Public headers must be listed too: those that are
+not would be missing from the installation.
+"""
+
+import json
+import pathlib
+import sys
+
+SKIPPED = 77
+
+root, build = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
+database = build / "compile_commands.json"
+if not database.exists():
+    print("no compile_commands.json: configured without a preset")
+    sys.exit(SKIPPED)
+
+compiled = {pathlib.Path(entry["file"]).resolve() for entry in json.loads(database.read_text())}
+consumer = root / "tests/install/consumer"
+forgotten = [
+    source.relative_to(root)
+    for folder in ("src", "tests", "bench", "tools", "examples")
+    for source in sorted((root / folder).rglob("*.cpp"))
+    if source not in compiled and consumer not in source.parents
+]
+
+lists = " ".join(file.read_text() for file in (root / "src").rglob("CMakeLists.txt")).split()
+listed = {word.rstrip(")") for word in lists}
+forgotten += [
+    header.relative_to(root)
+    for header in sorted((root / "include").rglob("*.h"))
+    if header.name not in listed
+]
+
+for file in forgotten:
+    print(f"{file}: not listed in any CMakeLists.txt")
+sys.exit(1 if forgotten else 0)

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::test {
+
+/// Returns how many allocations by `new` are alive, in a program that links allocation_count.cpp.
+[[nodiscard]] std::int64_t live_allocations();
+
+}  // namespace tessera::test
