@@ -80,33 +80,14 @@ std::vector<Stop> stops() {
   };
 }
 
-/// What the busiest rank receives, and the most memory that one uses.
-struct Totals {
-  std::int64_t received = 0;
-  std::int64_t bound = 0;
-  std::int64_t peak = 0;
-  std::int64_t staging = 0;
-
-  explicit Totals(const RedistributePlan& plan) : bound(plan.mean_bound_bytes()) {
-    auto ranks = plan.from().mesh().ranks();
-    const auto more = plan.to().mesh().ranks();
-    ranks.insert(ranks.end(), more.begin(), more.end());
-    for (const auto rank : ranks) {
-      const auto own = plan.for_rank(rank);
-      received = std::max(received, own->traffic.received_bytes);
-      bound = std::max(bound, own->bound_bytes);
-      peak = std::max(peak, own->peak_bytes);
-      staging = std::max(staging, own->staging_bytes);
-    }
-  }
-};
-
 /// The least that the busiest rank receives when every rank of the destination first gets the whole
 /// tensor.
 std::int64_t bound_of_full_copy(const Stop& stop) {
   const MeshShape& mesh = stop.to.mesh();
   const Placements everywhere(static_cast<std::size_t>(mesh.ndim()), Replicate());
-  return Totals(plan_redistribute(stop.from, Layout(mesh, everywhere, stop.to.shape()))).bound;
+  return plan_redistribute(stop.from, Layout(mesh, everywhere, stop.to.shape()))
+      .summary()
+      .most_bound_bytes;
 }
 
 std::string pictures(const Stop& stop, const Style& style) {
@@ -126,15 +107,16 @@ std::string pictures(const Stop& stop, const Style& style) {
 }
 
 /// What the busiest rank receives, and, where that is more, with a full copy on every rank first.
-std::string chart(const Stop& stop, const Totals& totals, const Style& style) {
+std::string chart(const Stop& stop, const PlanSummary& summary, const Style& style) {
   const std::int64_t full = bound_of_full_copy(stop);
-  std::string received = concat(format_bytes(totals.received),
-                                totals.received <= totals.bound
-                                    ? std::string(": the least possible")
-                                    : concat("; the bound is ", format_bytes(totals.bound)));
-  if (full <= totals.received) return concat("receives          ", received, '\n');
+  std::string received =
+      concat(format_bytes(summary.most_received_bytes),
+             summary.most_received_bytes <= summary.most_bound_bytes
+                 ? std::string(": the least possible")
+                 : concat("; the bound is ", format_bytes(summary.most_bound_bytes)));
+  if (full <= summary.most_received_bytes) return concat("receives          ", received, '\n');
   constexpr std::int64_t kLongest = 42;
-  const double share = static_cast<double>(totals.received) / static_cast<double>(full);
+  const double share = static_cast<double>(summary.most_received_bytes) / static_cast<double>(full);
   const auto length = std::max<std::int64_t>(std::llround(share * kLongest), 1);
   return concat("receives          ", style.green(style.bar(length)), ' ', received,
                 "\nwith a full copy  ", style.dim(style.bar(kLongest)), ' ', format_bytes(full),
@@ -143,18 +125,19 @@ std::string chart(const Stop& stop, const Totals& totals, const Style& style) {
 
 std::string show(const Stop& stop, std::size_t number, const Style& style) {
   const auto plan = plan_redistribute(stop.from, stop.to, stop.options);
-  const Totals totals(plan);
+  const PlanSummary summary = plan.summary();
   std::string text = style.heading(concat(number, ". ", stop.title));
   for (const char* line : stop.why) text += concat(line, '\n');
   text += '\n';
   if (stop.with_pictures) text += pictures(stop, style) + '\n';
   for (const auto& step : plan.steps()) text += concat("step              ", step, '\n');
-  text += chart(stop, totals, style);
+  text += chart(stop, summary, style);
   const auto unlimited = plan_redistribute(stop.from, stop.to);
   if (plan.options() != unlimited.options()) {
-    text += concat("peak memory       ", format_bytes(totals.peak), ": input, output and ",
-                   format_bytes(totals.staging), " of buffers; without the limit ",
-                   format_bytes(Totals(unlimited).peak), '\n');
+    text +=
+        concat("peak memory       ", format_bytes(summary.most_peak_bytes), ": input, output and ",
+               format_bytes(summary.most_staging_bytes), " of buffers; without the limit ",
+               format_bytes(unlimited.summary().most_peak_bytes), '\n');
   }
   return text + '\n';
 }

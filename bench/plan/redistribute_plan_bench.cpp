@@ -35,7 +35,9 @@ void plan_cold(benchmark::State& state, const Pair& pair) {
   state.counters["ranks"] = static_cast<double>(pair.from.mesh().num_ranks());
 }
 
-void BM_PlanColdTransposed(benchmark::State& state) { plan_cold(state, transposed(state.range(0))); }
+void BM_PlanColdTransposed(benchmark::State& state) {
+  plan_cold(state, transposed(state.range(0)));
+}
 BENCHMARK(BM_PlanColdTransposed)->RangeMultiplier(2)->Range(2, 128)->Unit(benchmark::kMicrosecond);
 
 /// Every rank talks to every other one: the plan itself has as many messages as ranks.

@@ -28,8 +28,7 @@ for version in 2.12.1 2.14.0 2.130.0 1.13.1; do
   make_libtorch "$work/$version" "$version"
   expect_fail any configure -DTESSERA_TORCH="$work/$version"
   expect_output "Tessera needs libtorch 2.13, but found libtorch $version in" "$remedy"
-  [[ "$(tr -d '[:space:]' <<<"$output")" == *"$work/$version/share/cmake/Torch;"* ]] ||
-    fail "the message does not say where"
+  expect_output "$work/$version/share/cmake/Torch; "
 done
 
 expect_fail any configure -DTESSERA_TORCH= -DCMAKE_PREFIX_PATH="$work/2.12.1"

@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include <optional>
+
+#include <gtest/gtest.h>
 
 #include "support/random_layout.h"
 #include "support/simulator.h"
@@ -11,9 +11,9 @@
 namespace tessera::test {
 namespace {
 
-const std::vector<ReduceOp> kAllOps = {ReduceOp::sum,     ReduceOp::avg,  ReduceOp::min,
-                                       ReduceOp::max,     ReduceOp::product, ReduceOp::band,
-                                       ReduceOp::bor,     ReduceOp::bxor};
+const std::vector<ReduceOp> kAllOps = {ReduceOp::sum, ReduceOp::avg,     ReduceOp::min,
+                                       ReduceOp::max, ReduceOp::product, ReduceOp::band,
+                                       ReduceOp::bor, ReduceOp::bxor};
 
 struct Pair {
   Layout from;
@@ -36,7 +36,8 @@ bool is_refused(const Layout& from, const Layout& to) {
   if (!from.mesh().same_ranks(to.mesh())) return false;
   for (std::size_t i = 0; i < from.placements().size(); ++i) {
     const bool both = is_partial(from.placements()[i]) && is_partial(to.placements()[i]);
-    if (both && from.mesh().sizes()[i] > 1 && from.placements()[i] != to.placements()[i]) return true;
+    if (both && from.mesh().sizes()[i] > 1 && from.placements()[i] != to.placements()[i])
+      return true;
   }
   return false;
 }

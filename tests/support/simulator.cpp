@@ -58,7 +58,8 @@ class Mailbox {
   }
   std::vector<std::int64_t> receive(std::int64_t from, std::int64_t to) {
     auto found = messages_.extract(std::pair(from, to));
-    TESSERA_INTERNAL_CHECK(!found.empty(), "rank ", to, " waits for ", from, ", which sends nothing");
+    TESSERA_INTERNAL_CHECK(!found.empty(), "rank ", to, " waits for ", from,
+                           ", which sends nothing");
     return std::move(found.mapped());
   }
   [[nodiscard]] bool empty() const { return messages_.empty(); }
@@ -80,8 +81,8 @@ void post_sends(const RankStep& own, std::int64_t rank, std::int64_t round, cons
     const auto piece = own.piece(message, round);
     std::vector<std::int64_t> packed;
     for_each_in_piece(in.shape, piece, [&](std::size_t at) { packed.push_back(in.data[at]); });
-    TESSERA_INTERNAL_CHECK(static_cast<std::int64_t>(packed.size()) == piece.numel,
-                           "a piece says ", piece.numel, " elements and has ", packed.size());
+    TESSERA_INTERNAL_CHECK(static_cast<std::int64_t>(packed.size()) == piece.numel, "a piece says ",
+                           piece.numel, " elements and has ", packed.size());
     mailbox.send(rank, message.peer, std::move(packed));
   }
 }
@@ -92,8 +93,8 @@ void take_receives(const RankStep& own, std::int64_t rank, std::int64_t round, L
     const auto packed = mailbox.receive(message.peer, rank);
     const auto piece = own.piece(message, round);
     TESSERA_INTERNAL_CHECK(static_cast<std::int64_t>(packed.size()) == piece.numel, "rank ", rank,
-                           " expects ", piece.numel, " elements from ", message.peer, ", which sends ",
-                           packed.size());
+                           " expects ", piece.numel, " elements from ", message.peer,
+                           ", which sends ", packed.size());
     std::size_t next = 0;
     for_each_in_piece(out.shape, piece, [&](std::size_t at) {
       const std::int64_t value = packed[next++];
@@ -130,8 +131,8 @@ Locals simulate_messages(const Step& step, const Locals& locals) {
 }
 
 /// Copies `size` indices of dim `dim` between arrays that agree in all other dims.
-void copy_along(const LocalArray& in, std::int64_t in_begin, LocalArray& out, std::int64_t out_begin,
-                std::int64_t size, std::size_t dim) {
+void copy_along(const LocalArray& in, std::int64_t in_begin, LocalArray& out,
+                std::int64_t out_begin, std::int64_t size, std::size_t dim) {
   std::vector<Extent> from;
   std::vector<Extent> to;
   for (std::size_t d = 0; d < in.shape.size(); ++d) {
@@ -196,8 +197,8 @@ LocalArray reduced(const std::vector<LocalArray>& parts, const Step& step) {
 /// One rank's result of a native collective, computed from the local tensors of its whole group.
 LocalArray collective_result(const Step& step, std::int64_t rank, const Locals& locals) {
   const auto group = step_group(step, rank);
-  const auto index = static_cast<std::size_t>(std::find(group.begin(), group.end(), rank) -
-                                              group.begin());
+  const auto index =
+      static_cast<std::size_t>(std::find(group.begin(), group.end(), rank) - group.begin());
   const auto& split_dim = step.to.placements()[static_cast<std::size_t>(step.mesh_dims.front())];
   const auto* shard = std::get_if<Shard>(&split_dim);
   const auto scatter_dim = static_cast<std::size_t>(shard != nullptr ? shard->dim : 0);
@@ -244,7 +245,8 @@ DistributedTensor random_tensor(Random& random, const Layout& layout) {
   }
   for (const auto rank : layout.mesh().ranks()) {
     const Coordinate coordinate = *layout.mesh().coordinate_of(rank);
-    const auto& held = contributions[static_cast<std::size_t>(contribution_number(layout, coordinate))];
+    const auto& held =
+        contributions[static_cast<std::size_t>(contribution_number(layout, coordinate))];
     const Part part = layout.part_at(coordinate);
     LocalArray local(part.shape());
     std::size_t next = 0;
@@ -262,7 +264,8 @@ Locals simulate(const std::vector<Step>& steps, Locals locals) {
       continue;
     }
     Locals result;
-    for (const auto& [rank, local] : locals) result.emplace(rank, collective_result(step, rank, locals));
+    for (const auto& [rank, local] : locals)
+      result.emplace(rank, collective_result(step, rank, locals));
     locals = std::move(result);
   }
   return locals;

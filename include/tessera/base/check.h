@@ -17,18 +17,18 @@ namespace tessera::detail {
 /// message, and only when the check fails:
 ///
 ///     TESSERA_CHECK(dim < ndim, "split: dim ", dim, " given; the tensor has ", ndim, " dims");
-#define TESSERA_CHECK(condition, ...)                                                \
-  do {                                                                               \
-    if (!(condition)) [[unlikely]] {                                                 \
-      ::tessera::detail::throw_invalid_argument(::tessera::concat(__VA_ARGS__));     \
-    }                                                                                \
+#define TESSERA_CHECK(condition, ...)                                            \
+  do {                                                                           \
+    if (!(condition)) [[unlikely]] {                                             \
+      ::tessera::detail::throw_invalid_argument(::tessera::concat(__VA_ARGS__)); \
+    }                                                                            \
   } while (false)
 
 /// Throws `InternalError` unless `condition` holds: for what only a bug of ours can violate.
-#define TESSERA_INTERNAL_CHECK(condition, ...)                                       \
-  do {                                                                               \
-    if (!(condition)) [[unlikely]] {                                                 \
-      ::tessera::detail::throw_internal_error(#condition, __FILE__, __LINE__,        \
-                                              ::tessera::concat(__VA_ARGS__));       \
-    }                                                                                \
+#define TESSERA_INTERNAL_CHECK(condition, ...)                                 \
+  do {                                                                         \
+    if (!(condition)) [[unlikely]] {                                           \
+      ::tessera::detail::throw_internal_error(#condition, __FILE__, __LINE__,  \
+                                              ::tessera::concat(__VA_ARGS__)); \
+    }                                                                          \
   } while (false)

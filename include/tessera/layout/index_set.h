@@ -21,7 +21,9 @@ class IndexSet {
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  [[nodiscard]] std::span<const Extent> runs() const { return runs_; }
+  [[nodiscard]] std::span<const Extent> runs() const& { return runs_; }
+  /// The runs of a temporary would dangle.
+  std::span<const Extent> runs() const&& = delete;
 
   /// Adds a run behind all others; empty runs are ignored. Throws `InvalidArgument` when it starts
   /// before the end of the last one.

@@ -32,7 +32,8 @@ class MeshShape {
   explicit MeshShape(std::vector<std::int64_t> sizes, std::vector<std::string> names = {},
                      std::vector<std::int64_t> ranks = {});
 
-  /// Reads `dp=2,tp=4` or `2,4`, with or without brackets.
+  /// Reads `dp=2,tp=4` or `2,4`, with or without brackets, with ranks `@4..11` or `@{0,2,5}` behind
+  /// it if they are not 0, 1, 2, ...: what `to_string` prints for up to 16 listed ranks.
   [[nodiscard]] static MeshShape parse(std::string_view text);
 
   [[nodiscard]] std::int64_t ndim() const;

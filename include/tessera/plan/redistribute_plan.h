@@ -20,7 +20,7 @@ struct PlanOptions {
   /// How many bytes of message buffers a rank may use beside its input and output. A direct
   /// exchange is cut into rounds to fit; candidates that cannot be are rejected.
   std::int64_t staging_budget = std::numeric_limits<std::int64_t>::max();
-  CostModel cost;
+  CostModel cost = {};
 
   bool operator==(const PlanOptions&) const = default;
 };
@@ -54,6 +54,27 @@ struct RankPlan {
   std::int64_t staging_bytes = 0;
 };
 
+/// What the ranks of a plan move, looked at together. Of meshes of more than 64 ranks a fixed
+/// sample is looked at.
+struct PlanSummary {
+  std::vector<std::int64_t> ranks;
+  /// The part of each of `ranks`.
+  std::vector<std::shared_ptr<const RankPlan>> parts;
+  /// True when `ranks` are all ranks of both meshes.
+  bool complete = false;
+  std::int64_t most_received_bytes = 0;
+  std::int64_t mean_received_bytes = 0;
+  /// The least that the busiest rank of any plan must receive, and the least on average.
+  std::int64_t most_bound_bytes = 0;
+  std::int64_t mean_bound_bytes = 0;
+  std::int64_t most_sent_bytes = 0;
+  std::int64_t most_messages = 0;
+  std::int64_t most_peak_bytes = 0;
+  std::int64_t most_staging_bytes = 0;
+  /// True when some rank receives more than its own bound.
+  bool above_bound = false;
+};
+
 /// How a tensor gets from one layout to another: a list of steps, equal on every rank.
 ///
 /// A handle onto an immutable plan that the cache may share; cheap to copy, safe to use from many
@@ -80,9 +101,8 @@ class RedistributePlan {
   /// first use, and kept.
   [[nodiscard]] std::shared_ptr<const RankPlan> for_rank(std::int64_t rank) const;
 
-  /// No plan can move less over all ranks together, divided by their number: it exceeds the mean
-  /// of `RankPlan::bound_bytes` where contributions are reduced.
-  [[nodiscard]] std::int64_t mean_bound_bytes() const;
+  /// Looks at the parts of all ranks, or of a sample of many.
+  [[nodiscard]] PlanSummary summary() const;
 
   /// Returns the plan in words: the steps, bytes received per rank against the bound, messages,
   /// peak memory, and what was rejected and why. Meshes of more than 16 ranks show a sample.

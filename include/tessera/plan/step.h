@@ -20,7 +20,8 @@ enum class StepKind : std::uint8_t {
   fill,
   /// Shards along `Step::mesh_dims` are concatenated on every rank.
   all_gather,
-  /// Contributions along `Step::mesh_dims` are reduced, and every rank gets its shard of the result.
+  /// Contributions along `Step::mesh_dims` are reduced, and every rank gets its shard of the
+  /// result.
   reduce_scatter,
   /// Contributions along `Step::mesh_dims` are reduced on every rank.
   all_reduce,
@@ -54,9 +55,7 @@ struct Step {
   std::int64_t cost_ps = 0;
 
   /// True for `slice` and `fill`.
-  [[nodiscard]] bool is_local() const {
-    return kind == StepKind::slice || kind == StepKind::fill;
-  }
+  [[nodiscard]] bool is_local() const { return kind == StepKind::slice || kind == StepKind::fill; }
 };
 
 /// Prints `all_gather(tp, dim 0): [8,8][S(0)] -> [R]` without the mesh.

@@ -39,11 +39,16 @@ class Layout::Interner {
 
  private:
   std::shared_ptr<const Record> find_or_add(std::unique_ptr<Record> candidate) {
+    // Let go of only behind the lock, which `release` takes: another record with the same hash that
+    // we look at may lose its other owners meanwhile.
+    std::vector<std::shared_ptr<const Record>> others;
     const std::lock_guard lock(mutex_);
     const auto [first, last] = records_.equal_range(candidate->hash);
     for (auto it = first; it != last; ++it) {
       // A record whose last owner is just letting go cannot be locked: add it anew.
-      if (auto found = it->second.lock(); found && found->same_contents(*candidate)) return found;
+      auto found = it->second.lock();
+      if (found && found->same_contents(*candidate)) return found;
+      if (found) others.push_back(std::move(found));
     }
     std::shared_ptr<const Record> added(candidate.release(),
                                         [this](const Record* record) { release(record); });
@@ -114,8 +119,8 @@ std::optional<ReduceOp> common_reduce_op(const MeshShape& mesh, const Placements
     const bool linear = partial->op == ReduceOp::sum || partial->op == ReduceOp::avg;
     const bool agree = !common || *common == partial->op ||
                        (linear && (*common == ReduceOp::sum || *common == ReduceOp::avg));
-    TESSERA_CHECK(agree, "Layout: Mixed Partial reduce types in placements ",
-                  to_string(placements), " on ", mesh,
+    TESSERA_CHECK(agree, "Layout: Mixed Partial reduce types in placements ", to_string(placements),
+                  " on ", mesh,
                   "; the result would depend on the order of reduction: use one op (sum and avg "
                   "may mix)");
     common = common && *common != partial->op ? ReduceOp::sum : partial->op;
@@ -154,9 +159,10 @@ std::ostream& operator<<(std::ostream& os, const Part& part) {
 
 Layout::Layout(MeshShape mesh, Placements placements, Shape shape,
                const std::vector<std::int64_t>& shard_order) {
-  TESSERA_CHECK(static_cast<std::int64_t>(placements.size()) == mesh.ndim(), "Layout: ",
-                placements.size(), " placement(s) ", tessera::to_string(placements), " given for mesh ",
-                mesh, ", which has ", mesh.ndim(), " dim(s); pass one per mesh dim");
+  TESSERA_CHECK(static_cast<std::int64_t>(placements.size()) == mesh.ndim(),
+                "Layout: ", placements.size(), " placement(s) ", tessera::to_string(placements),
+                " given for mesh ", mesh, ", which has ", mesh.ndim(),
+                " dim(s); pass one per mesh dim");
   check_shape(shape);
   for (auto& placement : placements) placement = std::visit(Normalise{shape}, placement);
   const auto order = checked_order(mesh, shard_order);

@@ -64,11 +64,9 @@ std::unordered_map<std::int64_t, std::int64_t> invert(const std::vector<std::int
   std::unordered_map<std::int64_t, std::int64_t> positions;
   positions.reserve(ranks.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    TESSERA_CHECK(ranks[i] >= 0, "MeshShape: rank ", ranks[i],
-                  " given; ranks are numbered from 0");
+    TESSERA_CHECK(ranks[i] >= 0, "MeshShape: rank ", ranks[i], " given; ranks are numbered from 0");
     TESSERA_CHECK(positions.emplace(ranks[i], static_cast<std::int64_t>(i)).second,
-                  "MeshShape: rank ", ranks[i],
-                  " given twice; every rank has one place in a mesh");
+                  "MeshShape: rank ", ranks[i], " given twice; every rank has one place in a mesh");
   }
   return positions;
 }
@@ -91,10 +89,10 @@ MeshShape::MeshShape(std::vector<std::int64_t> sizes, std::vector<std::string> n
   check_names(sizes, names);
   auto record = std::make_shared<Record>();
   record->num_ranks = checked_product(sizes);
-  TESSERA_CHECK(
-      ranks.empty() || static_cast<std::int64_t>(ranks.size()) == record->num_ranks,
-      "MeshShape: ", ranks.size(), " rank(s) given for sizes [", joined(sizes), "], which need ",
-      record->num_ranks, "; pass one rank per position, in row-major order, or none");
+  TESSERA_CHECK(ranks.empty() || static_cast<std::int64_t>(ranks.size()) == record->num_ranks,
+                "MeshShape: ", ranks.size(), " rank(s) given for sizes [", joined(sizes),
+                "], which need ", record->num_ranks,
+                "; pass one rank per position, in row-major order, or none");
   record->strides.resize(sizes.size());
   std::int64_t stride = 1;
   for (std::size_t i = sizes.size(); i-- > 0;) {
@@ -105,12 +103,33 @@ MeshShape::MeshShape(std::vector<std::int64_t> sizes, std::vector<std::string> n
     record->positions = invert(ranks);
     record->ranks = std::move(ranks);
   }
-  record->hash = hash_combine(hash_combine(hash_range(sizes), hash_range(names)),
-                              hash_range(record->ranks));
+  record->hash =
+      hash_combine(hash_combine(hash_range(sizes), hash_range(names)), hash_range(record->ranks));
   record->sizes = std::move(sizes);
   record->names = std::move(names);
   record_ = std::move(record);
 }
+
+namespace {
+
+/// Reads `@4..7` or `@{0,2,5}`; nothing when it is neither.
+std::optional<std::vector<std::int64_t>> read_ranks(detail::TextReader& reader) {
+  std::vector<std::int64_t> ranks;
+  const bool listed = reader.accept("{");
+  do {
+    const auto rank = reader.accept_integer();
+    if (!rank) return std::nullopt;
+    ranks.push_back(*rank);
+  } while (listed && reader.accept(","));
+  if (listed) return reader.accept("}") ? std::optional(ranks) : std::nullopt;
+  const auto last = reader.accept("..") ? reader.accept_integer() : std::nullopt;
+  constexpr std::int64_t kMostRanks = 1 << 24;
+  if (!last || *last < ranks.front() || *last - ranks.front() >= kMostRanks) return std::nullopt;
+  while (ranks.back() < *last) ranks.push_back(ranks.back() + 1);
+  return ranks;
+}
+
+}  // namespace
 
 MeshShape MeshShape::parse(std::string_view text) {
   detail::TextReader reader(text);
@@ -128,10 +147,18 @@ MeshShape MeshShape::parse(std::string_view text) {
     more = reader.accept(",");
     well_formed = size.has_value() && (more || !bracket || reader.accept("]"));
   }
-  TESSERA_CHECK(well_formed && reader.at_end() && (names.empty() || names.size() == sizes.size()),
-                "MeshShape::parse: \"", text,
-                "\" given; pass sizes with names such as dp=2,tp=4, or sizes alone such as 2,4");
-  return MeshShape(std::move(sizes), std::move(names));
+  std::optional<std::vector<std::int64_t>> ranks;
+  if (well_formed && reader.accept("@")) {
+    ranks = read_ranks(reader);
+    well_formed = ranks.has_value();
+  }
+  TESSERA_CHECK(
+      well_formed && reader.at_end() && (names.empty() || names.size() == sizes.size()),
+      "MeshShape::parse: \"", text,
+      "\" given; pass sizes with names such as dp=2,tp=4, or sizes alone such as 2,4, and "
+      "behind them, where the ranks are not 0, 1, 2, ..., @4..11 or @{0,2,5}");
+  return MeshShape(std::move(sizes), std::move(names),
+                   ranks ? std::move(*ranks) : std::vector<std::int64_t>());
 }
 
 std::int64_t MeshShape::ndim() const { return static_cast<std::int64_t>(record_->sizes.size()); }
@@ -293,9 +320,8 @@ MeshShape MeshShape::unflatten(std::int64_t dim, const std::vector<std::int64_t>
 std::size_t MeshShape::hash() const { return record_->hash; }
 
 bool MeshShape::operator==(const MeshShape& other) const {
-  return record_ == other.record_ ||
-         (record_->hash == other.record_->hash && record_->names == other.record_->names &&
-          same_ranks(other));
+  return record_ == other.record_ || (record_->hash == other.record_->hash &&
+                                      record_->names == other.record_->names && same_ranks(other));
 }
 
 bool MeshShape::same_ranks(const MeshShape& other) const {

@@ -14,7 +14,9 @@ std::int64_t saturating_product(std::int64_t a, std::int64_t b) {
   return a != 0 && b > kMost / a ? kMost : a * b;
 }
 
-std::int64_t saturating_sum(std::int64_t a, std::int64_t b) { return a > kMost - b ? kMost : a + b; }
+std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
+  return a > kMost - b ? kMost : a + b;
+}
 
 }  // namespace
 

@@ -107,8 +107,7 @@ void add_sent(const Roles& roles, const Holding& own, Traffic& worst, std::int64
   const std::int64_t share = ceil_divide(own.held * copies, replicas);
   const std::int64_t sent = std::max<std::int64_t>(share - own.kept, 0);
   raise_to(worst.sent_bytes, sent);
-  raise_to(worst.messages,
-           ceil_divide(regions.count * copies, replicas) - (own.kept > 0 ? 1 : 0));
+  raise_to(worst.messages, ceil_divide(regions.count * copies, replicas) - (own.kept > 0 ? 1 : 0));
   if (regions.scattered) raise_to(packed, sent);
 }
 
@@ -175,9 +174,10 @@ std::int64_t mean_bound_elements(const Roles& roles) {
     if (is_partial(placement)) tensors *= roles.to.mesh().sizes()[i];
   }
   const std::int64_t transfers = tensors * (roles.contributions.count() - 1 + copies - 1);
-  const std::int64_t all = sample_is_complete(roles.from, roles.to)
-                               ? static_cast<std::int64_t>(ranks.size())
-                               : std::max(roles.from.mesh().num_ranks(), roles.to.mesh().num_ranks());
+  const std::int64_t all =
+      sample_is_complete(roles.from, roles.to)
+          ? static_cast<std::int64_t>(ranks.size())
+          : std::max(roles.from.mesh().num_ranks(), roles.to.mesh().num_ranks());
   return roles.from.numel() / all * transfers + roles.from.numel() % all * transfers / all;
 }
 

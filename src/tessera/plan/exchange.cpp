@@ -134,8 +134,8 @@ class Exchange {
   [[nodiscard]] std::int64_t serving_replica(std::int64_t receiver, std::int64_t destination,
                                              std::int64_t shard) const {
     if (roles_.source_replicas.empty()) return 0;
-    const auto source = roles_.same_mesh ? std::optional(destination)
-                                         : roles_.from.mesh().position_of(receiver);
+    const auto source =
+        roles_.same_mesh ? std::optional(destination) : roles_.from.mesh().position_of(receiver);
     if (source && roles_.source_shards.project(*source) == shard) {
       return roles_.source_replicas.index_of(*source);
     }
@@ -154,8 +154,7 @@ class Exchange {
     regions.for_each([&](std::int64_t offset, auto add) {
       std::optional<Message> message;
       for (std::int64_t copy = 0; copy < copies; ++copy) {
-        const std::int64_t to =
-            offset + spectator + roles_.destination_replicas.offset_of(copy);
+        const std::int64_t to = offset + spectator + roles_.destination_replicas.offset_of(copy);
         const std::int64_t peer = roles_.to.mesh().rank_at(to);
         if (serving_replica(peer, to, shard) != replica) continue;
         if (!message) message = add();  // All copies of a region are packed from the same boxes.

@@ -13,41 +13,6 @@ namespace {
 /// Up to this many ranks are shown one by one.
 constexpr std::size_t kMostShown = 16;
 
-/// What the ranks that are looked at receive, together.
-struct Summary {
-  std::vector<std::int64_t> ranks;
-  std::vector<std::shared_ptr<const RankPlan>> parts;
-  bool complete = false;
-  std::int64_t most_received = 0;
-  std::int64_t mean_received = 0;
-  std::int64_t most_bound = 0;
-  std::int64_t mean_bound = 0;
-  std::int64_t most_messages = 0;
-  std::int64_t most_peak = 0;
-  std::int64_t most_staging = 0;
-  /// True when some rank receives more than the bound.
-  bool above_bound = false;
-
-  explicit Summary(const RedistributePlan& plan)
-      : ranks(detail::sample_ranks(plan.from(), plan.to())),
-        complete(detail::sample_is_complete(plan.from(), plan.to())) {
-    for (const auto rank : ranks) {
-      const auto part = plan.for_rank(rank);
-      parts.push_back(part);
-      most_received = std::max(most_received, part->traffic.received_bytes);
-      mean_received += part->traffic.received_bytes;
-      most_bound = std::max(most_bound, part->bound_bytes);
-      most_messages = std::max(most_messages, part->traffic.messages);
-      most_peak = std::max(most_peak, part->peak_bytes);
-      most_staging = std::max(most_staging, part->staging_bytes);
-      above_bound |= part->traffic.received_bytes > part->bound_bytes;
-    }
-    mean_received /= static_cast<std::int64_t>(ranks.size());
-    mean_bound = plan.mean_bound_bytes();
-    most_bound = std::max(most_bound, mean_bound);
-  }
-};
-
 std::string describe(const Layout& from, const Layout& to) {
   return from.mesh() == to.mesh()
              ? concat(from, " to ", to_string(to.placements()))
@@ -61,14 +26,13 @@ void explain_steps(std::ostream& os, const std::vector<Step>& steps, const char*
   }
 }
 
-void explain_ranks(std::ostream& os, const Summary& summary) {
+void explain_ranks(std::ostream& os, const PlanSummary& summary) {
   for (std::size_t i = 0; i < std::min(summary.ranks.size(), kMostShown); ++i) {
     const RankPlan& part = *summary.parts[i];
     os << "  rank " << summary.ranks[i] << ": receives "
-       << format_bytes(part.traffic.received_bytes) << " (bound "
-       << format_bytes(part.bound_bytes) << "), sends " << format_bytes(part.traffic.sent_bytes)
-       << ", " << part.traffic.messages << " message(s), peak " << format_bytes(part.peak_bytes)
-       << '\n';
+       << format_bytes(part.traffic.received_bytes) << " (bound " << format_bytes(part.bound_bytes)
+       << "), sends " << format_bytes(part.traffic.sent_bytes) << ", " << part.traffic.messages
+       << " message(s), peak " << format_bytes(part.peak_bytes) << '\n';
   }
   if (summary.ranks.size() > kMostShown || !summary.complete) {
     os << "  ... (" << summary.ranks.size() << " ranks looked at)\n";
@@ -76,14 +40,16 @@ void explain_ranks(std::ostream& os, const Summary& summary) {
 }
 
 /// Where the chosen plan receives more than it must, says why that is cheaper.
-void explain_excess(std::ostream& os, const RedistributePlan& plan, const Summary& summary,
+void explain_excess(std::ostream& os, const RedistributePlan& plan, const PlanSummary& summary,
                     const std::vector<Candidate>& candidates) {
   if (!summary.above_bound || plan.from().has_partial()) return;
   for (const auto& other : candidates) {
     if (other.name != "direct exchange") continue;
+    const Traffic& direct = other.steps.front().worst;
     os << "above the bound by choice: the direct exchange would receive only "
        << format_bytes(other.received_bytes) << " but cost " << format_picoseconds(other.cost_ps)
-       << " against " << format_picoseconds(plan.cost_ps()) << ", for its messages\n";
+       << " against " << format_picoseconds(plan.cost_ps()) << ", for " << direct.messages
+       << " message(s) and " << format_bytes(direct.packed_bytes) << " to pack\n";
   }
 }
 
@@ -122,24 +88,24 @@ std::string RedistributePlan::explain() const {
     os << "nothing to do: every rank already holds its part\n";
     return std::move(os).str();
   }
-  const Summary summary(*this);
+  const PlanSummary ranks = summary();
   os << "chosen: " << name() << ", " << format_picoseconds(cost_ps()) << " by the cost model\n";
   explain_steps(os, steps(), "  ");
-  os << "received: at most " << format_bytes(summary.most_received) << " by a rank (bound "
-     << format_bytes(summary.most_bound) << "), " << format_bytes(summary.mean_received)
-     << " on average (bound " << format_bytes(summary.mean_bound) << ")\n";
-  os << "messages: at most " << summary.most_messages << "; peak memory: at most "
-     << format_bytes(summary.most_peak) << ", of which buffers "
-     << format_bytes(summary.most_staging) << '\n';
-  explain_ranks(os, summary);
+  os << "received: at most " << format_bytes(ranks.most_received_bytes) << " by a rank (bound "
+     << format_bytes(ranks.most_bound_bytes) << "), " << format_bytes(ranks.mean_received_bytes)
+     << " on average (bound " << format_bytes(ranks.mean_bound_bytes) << ")\n";
+  os << "messages: at most " << ranks.most_messages << "; peak memory: at most "
+     << format_bytes(ranks.most_peak_bytes) << ", of which buffers "
+     << format_bytes(ranks.most_staging_bytes) << '\n';
+  explain_ranks(os, ranks);
   const auto considered = candidates();
-  explain_excess(os, *this, summary, considered);
+  explain_excess(os, *this, ranks, considered);
   explain_rejected(os, considered);
   return std::move(os).str();
 }
 
 std::string RedistributePlan::explain_json() const {
-  const Summary summary(*this);
+  const PlanSummary ranks = summary();
   detail::JsonWriter json;
   json.begin_object()
       .member("from", from().to_string())
@@ -148,18 +114,18 @@ std::string RedistributePlan::explain_json() const {
       .member("chosen", name())
       .member("cost_ps", cost_ps());
   write_steps(json, steps());
-  json.member("received_bytes_max", summary.most_received)
-      .member("received_bytes_mean", summary.mean_received)
-      .member("bound_bytes_max", summary.most_bound)
-      .member("bound_bytes_mean", summary.mean_bound)
-      .member("messages_max", summary.most_messages)
-      .member("peak_bytes_max", summary.most_peak)
-      .member("all_ranks", summary.complete);
+  json.member("received_bytes_max", ranks.most_received_bytes)
+      .member("received_bytes_mean", ranks.mean_received_bytes)
+      .member("bound_bytes_max", ranks.most_bound_bytes)
+      .member("bound_bytes_mean", ranks.mean_bound_bytes)
+      .member("messages_max", ranks.most_messages)
+      .member("peak_bytes_max", ranks.most_peak_bytes)
+      .member("all_ranks", ranks.complete);
   json.key("ranks").begin_array();
-  for (std::size_t i = 0; i < summary.ranks.size(); ++i) {
-    const RankPlan& part = *summary.parts[i];
+  for (std::size_t i = 0; i < ranks.ranks.size(); ++i) {
+    const RankPlan& part = *ranks.parts[i];
     json.begin_object()
-        .member("rank", summary.ranks[i])
+        .member("rank", ranks.ranks[i])
         .member("received_bytes", part.traffic.received_bytes)
         .member("bound_bytes", part.bound_bytes)
         .member("sent_bytes", part.traffic.sent_bytes)

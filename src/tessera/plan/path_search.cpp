@@ -33,7 +33,8 @@ class Moves {
     state_ = &state;
     pending_.clear();
     for (std::size_t i = 0; i < space_.mesh_ndim(); ++i) {
-      if (state.code[i] == PlacementState::kPending) pending_.push_back(static_cast<std::int64_t>(i));
+      if (state.code[i] == PlacementState::kPending)
+        pending_.push_back(static_cast<std::int64_t>(i));
     }
     for (std::size_t i = 0; i < space_.mesh_ndim(); ++i) add_local(i);
     for (std::size_t dim = 0; dim < space_.tensor_ndim(); ++dim) add_gathers(dim);
@@ -68,7 +69,8 @@ class Moves {
     const std::int8_t wanted = space_.target().code[mesh_dim];
     const MeshDims dims{static_cast<std::int64_t>(mesh_dim)};
     if (wanted >= 0) {
-      edges_.push_back({appended(dims, static_cast<std::size_t>(wanted)), StepKind::slice, {}, wanted});
+      edges_.push_back(
+          {appended(dims, static_cast<std::size_t>(wanted)), StepKind::slice, {}, wanted});
     }
     if (wanted == PlacementState::kFilled) add_fill(dims);
   }
@@ -98,8 +100,8 @@ class Moves {
     const MeshDims dims{static_cast<std::int64_t>(mesh_dim)};
     for (std::size_t other = 0; other < space_.tensor_ndim(); ++other) {
       if (other == dim || !space_.is_useful(other)) continue;
-      edges_.push_back({appended(dims, other), StepKind::all_to_all, dims,
-                        static_cast<std::int64_t>(dim)});
+      edges_.push_back(
+          {appended(dims, other), StepKind::all_to_all, dims, static_cast<std::int64_t>(dim)});
     }
     if (space_.target().code[mesh_dim] == PlacementState::kFilled &&
         space_.filled_op(mesh_dim) != ReduceOp::avg) {
@@ -111,8 +113,8 @@ class Moves {
     edges_.push_back({with_code(dims, PlacementState::kReplicate), StepKind::all_reduce, dims, -1});
     for (std::size_t dim = 0; dim < space_.tensor_ndim(); ++dim) {
       if (!space_.is_useful(dim)) continue;
-      edges_.push_back({appended(dims, dim), StepKind::reduce_scatter, dims,
-                        static_cast<std::int64_t>(dim)});
+      edges_.push_back(
+          {appended(dims, dim), StepKind::reduce_scatter, dims, static_cast<std::int64_t>(dim)});
     }
   }
 
@@ -247,7 +249,8 @@ class PathSearch {
       for (auto* count : {&traffic.received_bytes, &traffic.sent_bytes, &traffic.packed_bytes}) {
         *count *= options_.element_size;
       }
-      const std::int64_t cost = options_.cost.cost_ps(traffic) - (local ? options_.cost.launch_ps : 0);
+      const std::int64_t cost =
+          options_.cost.cost_ps(traffic) - (local ? options_.cost.launch_ps : 0);
       if (cost_so_far + cost > limits_.cost_ps) continue;
       relax({edge.next, cost_so_far + cost, index, std::move(edge), traffic});
     }

@@ -15,16 +15,16 @@ namespace {
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
 void check_options(const PlanOptions& options) {
-  TESSERA_CHECK(options.element_size >= 1, "plan_redistribute: element_size ",
-                options.element_size, " given; it is the bytes of one element, at least 1");
+  TESSERA_CHECK(options.element_size >= 1, "plan_redistribute: element_size ", options.element_size,
+                " given; it is the bytes of one element, at least 1");
   TESSERA_CHECK(options.staging_budget >= 0, "plan_redistribute: staging_budget ",
                 options.staging_budget, " given; it must be 0 or more bytes");
   const CostModel& cost = options.cost;
-  TESSERA_CHECK(cost.launch_ps >= 0 && cost.message_ps >= 0 && cost.byte_ps >= 0 &&
-                    cost.packed_byte_ps >= 0,
-                "plan_redistribute: a negative price given in the cost model (launch ",
-                cost.launch_ps, ", message ", cost.message_ps, ", byte ", cost.byte_ps,
-                ", packed byte ", cost.packed_byte_ps, " ps); prices must be 0 or more");
+  TESSERA_CHECK(
+      cost.launch_ps >= 0 && cost.message_ps >= 0 && cost.byte_ps >= 0 && cost.packed_byte_ps >= 0,
+      "plan_redistribute: a negative price given in the cost model (launch ", cost.launch_ps,
+      ", message ", cost.message_ps, ", byte ", cost.byte_ps, ", packed byte ", cost.packed_byte_ps,
+      " ps); prices must be 0 or more");
 }
 
 /// Cutting a message into rounds rounds it up by less than one element, and a rank has at most this
@@ -54,9 +54,9 @@ Step direct_step(const Roles& roles, const PlanOptions& options) {
   Step step{StepKind::exchange, from, to, roles.talking_dims, -1, 1, {}, 0};
   step.worst = estimate_exchange(roles, options.element_size);
   // Between different meshes, only looking at every rank can tell that nothing moves.
-  const bool nothing_moves = from.numel() == 0 || (sample_is_complete(from, to) &&
-                                                   roles.contributions.empty() &&
-                                                   step.worst.received_bytes == 0);
+  const bool nothing_moves =
+      from.numel() == 0 || (sample_is_complete(from, to) && roles.contributions.empty() &&
+                            step.worst.received_bytes == 0);
   if (roles.local || nothing_moves) {
     const bool fills = roles.local && !roles.roots.empty();
     step.kind = fills ? StepKind::fill : StepKind::slice;
@@ -128,8 +128,7 @@ std::optional<Candidate> stripes_and_gather(const Roles& roles, const PlanOption
   const auto striped = striped_destination(roles);
   if (!striped || roles.from.equivalent(*striped)) return {};
   const Step scatter = direct_step(Roles(roles.from, *striped), options);
-  const PathLimits limits =
-      memory_limits(roles.from, roles.to, options, roles.from.local_numel(0));
+  const PathLimits limits = memory_limits(roles.from, roles.to, options, roles.from.local_numel(0));
   const auto gather = find_path(*striped, roles.to, options, limits);
   if (scatter.rounds == 0 || !gather) return {};
   std::vector<Step> steps{scatter};
@@ -139,9 +138,8 @@ std::optional<Candidate> stripes_and_gather(const Roles& roles, const PlanOption
 
 [[noreturn]] void refuse_budget(const Roles& roles, const PlanOptions& options) {
   throw InvalidArgument(concat(
-      "plan_redistribute: staging_budget ", options.staging_budget, " bytes given for ",
-      roles.from, " to ", roles.to, "; it must be at least ",
-      (most_messages(roles) + 1) * options.element_size,
+      "plan_redistribute: staging_budget ", options.staging_budget, " bytes given for ", roles.from,
+      " to ", roles.to, "; it must be at least ", (most_messages(roles) + 1) * options.element_size,
       " bytes, one element for each message in flight and one more"));
 }
 

@@ -6,8 +6,8 @@
 #include "tessera/plan/estimate.h"
 #include "tessera/plan/lru_cache.h"
 #include "tessera/plan/plan_cache.h"
-#include "tessera/plan/planner.h"
 #include "tessera/plan/plan_state.h"
+#include "tessera/plan/planner.h"
 #include "tessera/plan/rank_plan.h"
 #include "tessera/plan/roles.h"
 
@@ -74,10 +74,31 @@ std::shared_ptr<const RankPlan> RedistributePlan::for_rank(std::int64_t rank) co
   return state_->ranks.emplace(rank, std::move(own)).first->second;
 }
 
-std::int64_t RedistributePlan::mean_bound_bytes() const {
-  return steps().empty()
-             ? 0
-             : detail::mean_bound_elements(detail::Roles(from(), to())) * options().element_size;
+PlanSummary RedistributePlan::summary() const {
+  PlanSummary summary;
+  summary.ranks = detail::sample_ranks(from(), to());
+  summary.complete = detail::sample_is_complete(from(), to());
+  for (const auto rank : summary.ranks) {
+    const auto part = for_rank(rank);
+    const auto raise = [](std::int64_t& most, std::int64_t value) { most = std::max(most, value); };
+    raise(summary.most_received_bytes, part->traffic.received_bytes);
+    raise(summary.most_sent_bytes, part->traffic.sent_bytes);
+    raise(summary.most_bound_bytes, part->bound_bytes);
+    raise(summary.most_messages, part->traffic.messages);
+    raise(summary.most_peak_bytes, part->peak_bytes);
+    raise(summary.most_staging_bytes, part->staging_bytes);
+    summary.mean_received_bytes += part->traffic.received_bytes;
+    summary.above_bound |= part->traffic.received_bytes > part->bound_bytes;
+    summary.parts.push_back(part);
+  }
+  summary.mean_received_bytes /= static_cast<std::int64_t>(summary.ranks.size());
+  if (!steps().empty()) {
+    const detail::Roles roles(from(), to());
+    summary.mean_bound_bytes = detail::mean_bound_elements(roles) * options().element_size;
+  }
+  // Somebody receives at least the average.
+  summary.most_bound_bytes = std::max(summary.most_bound_bytes, summary.mean_bound_bytes);
+  return summary;
 }
 
 RedistributePlan plan_redistribute(const Layout& from, const Layout& to,
