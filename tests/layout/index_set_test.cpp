@@ -144,17 +144,20 @@ TEST(IndexSetTest, PositionsOutsideTheSetAreRefused) {
       [&] {
         return set.slice({1, 3});
       },
-      throws_invalid_argument("IndexSet::slice: positions [1, 4) given; the set has 3"));
+      throws_invalid_argument(
+          "IndexSet::slice: 3 positions from 1 on given; pass positions in [0, 3)"));
   EXPECT_THAT(
       [&] {
         return set.slice({-1, 2});
       },
-      throws_invalid_argument("IndexSet::slice: positions [-1, 1) given; the set has 3"));
+      throws_invalid_argument(
+          "IndexSet::slice: 2 positions from -1 on given; pass positions in [0, 3)"));
   EXPECT_THAT(
       [&] {
         return set.slice({2, -1});
       },
-      throws_invalid_argument("IndexSet::slice: positions [2, 1) given; the set has 3"));
+      throws_invalid_argument(
+          "IndexSet::slice: -1 positions from 2 on given; pass positions in [0, 3)"));
 }
 
 }  // namespace

@@ -133,9 +133,25 @@ TEST(LayoutErrorTest, AShardOrderMustBeAPermutationOfTheMeshDims) {
 TEST(LayoutErrorTest, SplitsOfATensorDimOutsideTheShapeAreRefused) {
   const Layout layout(mesh_2x2(), {Shard(0), Replicate()}, {8, 6});
   for (const std::int64_t dim : {-1, 2}) {
-    EXPECT_THAT([&] { return layout.splits(dim); },
-                throws_invalid_argument(concat("Layout::splits: tensor dim ", dim,
-                                               " given; [8,6][S(0),R] on [dp=2, tp=2] has 2")));
+    EXPECT_THAT(
+        [&] { return layout.splits(dim); },
+        throws_invalid_argument(concat("Layout: tensor dim ", dim,
+                                       " given; [8,6][S(0),R] on [dp=2, tp=2] has 2 dim(s), "
+                                       "numbered from 0")));
+    EXPECT_THROW((void)layout.owned(dim, 0), InvalidArgument);
+    EXPECT_THROW((void)layout.local_size(dim, 0), InvalidArgument);
+  }
+}
+
+TEST(LayoutErrorTest, PositionsOutsideTheMeshAreRefused) {
+  const Layout layout(mesh_2x2(), {Shard(0), Replicate()}, {8, 6});
+  for (const std::int64_t position : {-3, 4, 99}) {
+    const auto refusal =
+        concat("Layout: position ", position, " given; [dp=2, tp=2] has positions 0 to 3");
+    EXPECT_THAT([&] { return layout.part_at(position); }, throws_invalid_argument(refusal));
+    EXPECT_THAT([&] { return layout.owned(0, position); }, throws_invalid_argument(refusal));
+    EXPECT_THAT([&] { return layout.local_size(0, position); }, throws_invalid_argument(refusal));
+    EXPECT_THAT([&] { return layout.local_shape(position); }, throws_invalid_argument(refusal));
   }
 }
 

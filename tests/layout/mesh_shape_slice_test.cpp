@@ -140,13 +140,15 @@ TEST(MeshUnflattenTest, WrongArgumentsAreRefused) {
         return mesh_2x3().unflatten(1, {3, 1});
       },
       throws_invalid_argument("MeshShape::unflatten: 0 name(s) given for 2 new dim(s) of "
-                              "[dp=2, tp=3]; pass 2"));
+                              "[dp=2, tp=3]; pass 2: one for each if the mesh has names, "
+                              "none otherwise"));
   EXPECT_THAT(
       [] {
         return MeshShape({4}).unflatten(0, {2, 2}, {"a", "b"});
       },
       throws_invalid_argument(
-          "MeshShape::unflatten: 2 name(s) given for 2 new dim(s) of [4]; pass 0"));
+          "MeshShape::unflatten: 2 name(s) given for 2 new dim(s) of [4]; pass 0: one for each if "
+          "the mesh has names, none otherwise"));
   EXPECT_THAT(
       [] {
         return mesh_2x3().unflatten(0, {2, 0}, {"a", "b"});

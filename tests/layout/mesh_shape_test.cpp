@@ -138,32 +138,61 @@ TEST(MeshShapeTest, ReadsNamedAndUnnamedSizes) {
   EXPECT_EQ(MeshShape::parse(""), MeshShape(Sizes{}));
 }
 
+TEST(MeshShapeTest, ReadsRanksBehindTheSizes) {
+  EXPECT_EQ(MeshShape::parse("tp=4@4..7"), MeshShape({4}, {"tp"}, {4, 5, 6, 7}));
+  EXPECT_EQ(MeshShape::parse("[3] @ { 0 , 2 , 5 }"), MeshShape({3}, {}, {0, 2, 5}));
+  EXPECT_EQ(MeshShape::parse("[1]@{3}"), MeshShape({1}, {}, {3}));
+  EXPECT_EQ(MeshShape::parse("1@3..3"), MeshShape({1}, {}, {3}));
+  EXPECT_EQ(MeshShape::parse("[]@{5}"), MeshShape({}, {}, {5}));
+  EXPECT_EQ(MeshShape::parse("2,2@0..3"), MeshShape({2, 2}));
+}
+
 TEST(MeshShapeTest, WhatIsPrintedIsReadBack) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     test::Random random(seed);
-    const MeshShape mesh = test::random_mesh(random);
+    const MeshShape mesh = test::random_mesh(random, {.max_ranks = 16, .rank_maps = true});
     EXPECT_EQ(MeshShape::parse(mesh.to_string()), mesh) << mesh;
   }
+}
+
+/// What `MeshShape::parse` says of `text`.
+std::string refused_mesh(const std::string& text) {
+  return "MeshShape::parse: \"" + text +
+         "\" given; pass sizes with names such as dp=2,tp=4, or sizes alone such as 2,4, and "
+         "behind "
+         "them, where the ranks are not 0, 1, 2, ..., @4..11 or @{0,2,5}";
 }
 
 TEST(MeshShapeTest, OtherTextIsRefusedWithExamples) {
   for (const std::string text :
        {"dp", "dp=", "=2", "dp=2,", ",2", "2,,4", "[2", "2]", "[2]]", "[2,]", "dp=2,4", "2,dp=4",
-        "2;4", "dp=x", "1dp=2", "dp=2 tp=4", "[4]@4..7", "99999999999999999999"}) {
+        "2;4", "dp=x", "1dp=2", "dp=2 tp=4", "99999999999999999999"}) {
     EXPECT_THAT([&] { return MeshShape::parse(text); },
-                throws_invalid_argument("MeshShape::parse: \"" + text +
-                                        "\" given; pass sizes with names such as dp=2,tp=4, or "
-                                        "sizes alone such as 2,4"));
+                throws_invalid_argument(refused_mesh(text)));
   }
 }
 
-TEST(MeshShapeTest, ParsedSizesAndNamesAreCheckedLikeGivenOnes) {
+TEST(MeshShapeTest, OtherTextBehindTheSizesIsRefusedWithExamples) {
+  for (const std::string text :
+       {"2@", "2@4", "2@4.5", "2@4..", "2@5..4", "2@{}", "2@{0,1", "2@{0,}", "2@0,1", "2@{0,1}x",
+        "@0..1", "[2@0..1]", "2@0..9223372036854775807", "17@{0,2,...}"}) {
+    EXPECT_THAT([&] { return MeshShape::parse(text); },
+                throws_invalid_argument(refused_mesh(text)));
+  }
+}
+
+TEST(MeshShapeTest, ParsedSizesNamesAndRanksAreCheckedLikeGivenOnes) {
   EXPECT_THAT([] { return MeshShape::parse("dp=0"); },
               throws_invalid_argument(
                   "MeshShape: sizes [0] given; every mesh dim must have at least 1 rank"));
   EXPECT_THAT([] { return MeshShape::parse("dp=2,dp=2"); },
               throws_invalid_argument(
                   "MeshShape: name \"dp\" given twice; Each mesh_dim_name must be unique"));
+  EXPECT_THAT([] { return MeshShape::parse("2@{-1,0}"); },
+              throws_invalid_argument("MeshShape: rank -1 given; ranks are numbered from 0"));
+  EXPECT_THAT([] { return MeshShape::parse("4@4..6"); },
+              throws_invalid_argument("MeshShape: 3 rank(s) given for sizes [4], which need 4; "
+                                      "pass one rank per position, in row-major order, or none"));
 }
 
 TEST(MeshShapeTest, MeshesAreEqualWhenSizesNamesAndRanksAre) {
@@ -197,12 +226,15 @@ TEST(MeshShapeTest, WrongNamesAreRefused) {
       throws_invalid_argument(
           "MeshShape: 1 name(s) given for 2 dim(s) of sizes [2, 4]; mesh_shape and "
           "mesh_dim_names should have same length: pass one name per dim or none"));
-  EXPECT_THAT(
-      [] {
-        return MeshShape({2, 4}, {"dp", ""});
-      },
-      throws_invalid_argument(
-          "MeshShape: an empty name given among [dp, ]; name every dim or none"));
+  for (const std::string name : {"", "x=2,y", "a b", "2d"}) {
+    EXPECT_THAT(
+        [&] {
+          return MeshShape({2, 4}, {"dp", name});
+        },
+        throws_invalid_argument("MeshShape: name \"" + name + "\" given among [dp, " + name +
+                                "]; names are letters, digits and underscores and do not start "
+                                "with a digit: name every dim so, or none"));
+  }
   EXPECT_THAT(
       [] {
         return MeshShape({2, 4}, {"tp", "tp"});

@@ -156,7 +156,8 @@ TEST(ParsePlacementsTest, TextBehindTheListIsRefused) {
   for (const std::string text : {"[R] R", "R R", "R]", "[]]", "S(0) x"}) {
     EXPECT_THAT([&] { return parse_placements(text); },
                 throws_invalid_argument("parse_placements: \"" + text +
-                                        "\" given; there is something after the list"));
+                                        "\" given; the list ends before the text does: separate "
+                                        "placements with commas"));
   }
 }
 

@@ -17,7 +17,7 @@ cat >"$work/compile_commands.json" <<JSON
 [{"directory": "$work", "file": "$file",
   "arguments": ["g++", "-std=c++20", "-Wall", "-I$work/include", "-c", "$file"]}]
 JSON
-check=("$root/tools/lint/check_tidy.sh" "$work" "$work")
+check=(python3 "$root/tools/lint/check_tidy.py" "$work" "$work")
 
 # Each line that ends in a check's name violates it.
 cat >"$header" <<'BAD'
@@ -99,6 +99,12 @@ std::size_t length(const Element& element) {
 }  // namespace tessera
 GOOD
 expect_pass "${check[@]}"
+expect_pass "${check[@]}"
+
+# That it was clean once does not hide a new violation, not even in a header.
+printf '#pragma once\nint AnotherFunction();\n' >"$header"
+expect_fail 1 "${check[@]}"
+expect_output "planted.h:2:" "invalid case style for function 'AnotherFunction'"
 
 # A configuration that cannot be read is an error, not a silent default.
 printf 'CheckOptions: {broken\n' >"$work/.clang-tidy"

@@ -116,6 +116,18 @@ std::int64_t cost_of(const RandomCall& call, const MeshShape& mesh,
   return cost;
 }
 
+/// The orders in which a mesh of two dims may cut a shared dim: reversed only if an input does.
+std::vector<std::vector<std::int64_t>> orders_of(const RandomCall& call) {
+  for (const auto& input : call.inputs) {
+    for (std::int64_t dim = 0; dim < input.layout.ndim(); ++dim) {
+      const auto splits = input.layout.splits(dim);
+      if (splits.size() == 2 && splits[0].mesh_dim == 1) return {{}, {1, 0}};
+    }
+  }
+  return {{}};
+}
+
+/// The least that any combination costs, on a mesh of up to two dims.
 std::int64_t least_cost(const RandomCall& call, const MeshShape& mesh) {
   auto strategies = call.trial.rule.strategies();
   for (std::size_t i = 0; i < call.trial.rule.factors().size(); ++i) {
@@ -131,7 +143,10 @@ std::int64_t least_cost(const RandomCall& call, const MeshShape& mesh) {
       if (mesh.sizes()[dim] > 1 && !is_candidate(call, dim, strategy)) return;
       combination.strategies.push_back(strategy);
     }
-    least = std::min(least, cost_of(call, mesh, combination));
+    for (const auto& order : orders_of(call)) {
+      combination.order = order;
+      least = std::min(least, cost_of(call, mesh, combination));
+    }
   });
   return least;
 }
@@ -158,7 +173,7 @@ TEST(ChooseLayoutsPropertyTest, ResultsAreRightAndNobodyCanDoItForLess) {
                                     call.inputs[i].element_size);
     }
     EXPECT_EQ(choice.bytes, bytes) << text;
-    EXPECT_LE(choice.bytes + choice.charged_bytes, least_cost(call, mesh)) << text;
+    EXPECT_EQ(choice.bytes + choice.charged_bytes, least_cost(call, mesh)) << text;
     moving += bytes > 0 ? 1 : 0;
 
     const auto fault = find_fault(random, call.trial, run_whole(call.trial),

@@ -52,6 +52,7 @@ TEST(ChooseLayoutsTest, InputsThatFitStayAndMoveNothing) {
            {"R", "P(avg)", "[R], [P(avg)] -> [P(avg)]"},
            {"SS(0,2)", "R", "[SS(0,2)], [R] -> [SS(0,2)]"},
            {"SS(1,2)", "SS(0,2)", "[SS(1,2)], [SS(0,2)] -> [P(sum)]"},
+           {"SS(1,1)", "S0", "[S(1)], [S(0)] -> [P(sum)]"},
        }) {
     const OpInput left = on(kFour, a, {8, 8});
     const OpInput right = on(kFour, b, {8, 8});
@@ -176,6 +177,7 @@ TEST(ChooseLayoutsTest, FixedOutputsStayAndInputsMove) {
         choose_layouts(add, {self, on(kFour, b, {8, 8})}, {.fixed_outputs = {self.layout}});
     EXPECT_EQ(choice.outputs[0], self.layout);
     EXPECT_EQ(choice.inputs[0], self.layout);
+    EXPECT_EQ(choice.charged_bytes, 0);
     return text_of(choice);
   };
   EXPECT_EQ(added("R", "S0"), "[R], [R] -> [R]");
@@ -237,6 +239,31 @@ TEST(ChooseLayoutsTest, EmptyAndZeroDimTensors) {
             "[S(0)], [R] -> [S(0)]");
   EXPECT_EQ(text_of(choose_layouts(scale, {on(kFour, "S0", {5}), on(kFour, "P", {})})),
             "[S(0)], [R] -> [S(0)]");
+}
+
+// Nothing costs anything when there are no elements, so that only ties decide.
+
+TEST(ChooseLayoutsTest, TiesLeaveMoreInputsAsTheyAre) {
+  const OpRule add = pointwise_rule("add", {{0, 8}, {0, 8}});
+  const OpChoice choice =
+      choose_layouts(add, {on(kGrid, "S0,S1", {0, 8}), on(kGrid, "S1,S0", {0, 8})});
+  EXPECT_EQ(text_of(choice), "[S(0),S(1)], [S(0),S(1)] -> [S(0),S(1)]");
+}
+
+TEST(ChooseLayoutsTest, TiesThenLeaveMorePlacementsAsTheyAre) {
+  const OpRule softmax = OpRule::parse("softmax: (b s) -> (b s) | s: whole");
+  EXPECT_EQ(text_of(choose_layouts(softmax, {on(kGrid, "S1,S0", {0, 8})})), "[R,S(0)] -> [R,S(0)]");
+}
+
+TEST(ChooseLayoutsTest, TiesThenAvoidPartial) {
+  const OpRule rule = OpRule::parse("f: (k m), (k m) -> (m) | k: sum");
+  EXPECT_EQ(text_of(choose_layouts(rule, {on(kFour, "S0", {8, 0}), on(kFour, "S1", {8, 0})})),
+            "[S(1)], [S(1)] -> [S(0)]");
+}
+
+TEST(ChooseLayoutsTest, TiesThenTakeTheEarlierFactor) {
+  const OpRule rule = OpRule::parse("f: (a b c) -> (a b c) | a: whole");
+  EXPECT_EQ(text_of(choose_layouts(rule, {on(kFour, "S0", {8, 8, 8})})), "[S(1)] -> [S(1)]");
 }
 
 TEST(ChooseLayoutsTest, SizesOfOutputsOnlyAreGiven) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -52,27 +53,26 @@ struct LetterOp {
         sizes[inputs[i][dim]] = call.inputs[i].shape[dim];
       }
     }
-    std::string letters;
     Shape loop;
+    for (const auto& [letter, size] : sizes) loop.push_back(size);
     Shape output_shape;
-    for (const auto& [letter, size] : sizes) {
-      letters += letter;
-      loop.push_back(size);
-    }
     for (const char letter : output) output_shape.push_back(sizes.at(letter));
-    const auto pick = [&letters](const Shape& index, const std::string& names) {
-      Shape picked;
-      for (const char name : names) picked.push_back(index[letters.find(name)]);
-      return picked;
+    std::vector<Shape> strides;
+    for (const auto& input : inputs) strides.push_back(strides_of(input, sizes));
+    const Shape output_strides = strides_of(output, sizes);
+    const auto offset = [](const Shape& index, const Shape& steps) {
+      return static_cast<std::size_t>(
+          std::inner_product(index.begin(), index.end(), steps.begin(), std::int64_t{0}));
     };
+
     const Fold fold = fold_of(reduce);
     Array result(output_shape, fold.identity);
     Scalars scalars(inputs.size());
     for_each_index(loop, [&](const Shape& index) {
       for (std::size_t i = 0; i < inputs.size(); ++i) {
-        scalars[i] = call.inputs[i].at(pick(index, inputs[i]));
+        scalars[i] = call.inputs[i].data[offset(index, strides[i])];
       }
-      double& value = result.at(pick(index, output));
+      double& value = result.data[offset(index, output_strides)];
       value = fold.step(value, apply(scalars));
     });
     if (reduce == ReduceOp::avg) divide(result, call, loop);
@@ -80,6 +80,18 @@ struct LetterOp {
   }
 
  private:
+  /// How far apart neighbours along each letter, in the order of `sizes`, are in a tensor.
+  static Shape strides_of(const std::string& names, const std::map<char, std::int64_t>& sizes) {
+    Shape strides;
+    for (const auto& [letter, size] : sizes) {
+      const auto dim = names.find(letter);
+      const bool moves = letter != '1' && dim != std::string::npos;
+      std::int64_t stride = moves ? 1 : 0;
+      for (const char inner : moves ? names.substr(dim + 1) : "") stride *= sizes.at(inner);
+      strides.push_back(stride);
+    }
+    return strides;
+  }
   static void divide(Array& sums, const LocalCall& call, const Shape& loop) {
     std::int64_t count = 1;
     for (const auto size : loop) count *= size;

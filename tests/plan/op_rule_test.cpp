@@ -115,10 +115,10 @@ TEST(OpRuleParseTest, SaysWhatIsWrongWithTheForm) {
       {"mm: (m) -> (m) | linear {0,1}",
        "expected inputs' numbers, separated by blanks, up to \"}\""},
   };
-  for (const auto& [text, complaint] : bad) {
-    EXPECT_THAT([&] { return OpRule::parse(text); },
-                throws_invalid_argument(concat("OpRule::parse: \"", text, "\" given; ", complaint,
-                                               "; write rules as ", kMatmul)));
+  for (const BadText& wrong : bad) {
+    EXPECT_THAT([&] { return OpRule::parse(wrong.text); },
+                throws_invalid_argument(concat("OpRule::parse: \"", wrong.text, "\" given; ",
+                                               wrong.complaint, "; write rules as ", kMatmul)));
   }
 }
 
@@ -152,10 +152,10 @@ TEST(OpRuleParseTest, SaysWhatIsWrongWithTheMeaning) {
       {"max: (a) -> () | a: max | linear {0}",
        "factor a reduces by max, which is not linear; drop linear, or reduce by sum or mean"},
   };
-  for (const auto& [text, complaint] : bad) {
-    EXPECT_THAT(
-        [&] { return OpRule::parse(text); },
-        throws_invalid_argument(concat("OpRule::parse: \"", text, "\" given; ", complaint)));
+  for (const BadText& wrong : bad) {
+    EXPECT_THAT([&] { return OpRule::parse(wrong.text); },
+                throws_invalid_argument(
+                    concat("OpRule::parse: \"", wrong.text, "\" given; ", wrong.complaint)));
   }
 }
 

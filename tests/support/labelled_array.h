@@ -64,15 +64,6 @@ inline Array random_array(Random& random, const Shape& shape, std::int64_t low =
   return array;
 }
 
-/// Where the local index of a part lies in the whole array.
-inline Shape global_index(const std::vector<std::vector<std::int64_t>>& held, const Shape& local) {
-  Shape global(local.size());
-  for (std::size_t i = 0; i < local.size(); ++i) {
-    global[i] = held[i][static_cast<std::size_t>(local[i])];
-  }
-  return global;
-}
-
 /// The indices of a part one by one, per dim.
 inline std::vector<std::vector<std::int64_t>> held_by(const Part& part) {
   std::vector<std::vector<std::int64_t>> held;
@@ -85,12 +76,25 @@ inline std::vector<std::vector<std::int64_t>> held_by(const Part& part) {
   return held;
 }
 
+/// Calls `visit` with the offset of every element of a part in an array of the whole `shape`, in
+/// the order of the part's memory.
+template <typename Visit>
+void for_each_offset(const Shape& shape, const Part& part, const Visit& visit) {
+  const auto held = held_by(part);
+  for_each_index(part.shape(), [&](const Shape& index) {
+    std::int64_t offset = 0;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      offset = offset * shape[i] + held[i][static_cast<std::size_t>(index[i])];
+    }
+    visit(static_cast<std::size_t>(offset));
+  });
+}
+
 inline Array take_part(const Array& whole, const Part& part) {
   Array local(part.shape());
-  const auto held = held_by(part);
-  for_each_index(local.shape, [&](const Shape& index) {
-    local.at(index) = whole.at(global_index(held, index));
-  });
+  std::size_t next = 0;
+  for_each_offset(whole.shape, part,
+                  [&](std::size_t offset) { local.data[next++] = whole.data[offset]; });
   return local;
 }
 
@@ -216,12 +220,11 @@ inline std::optional<std::string> difference(const std::vector<Array>& locals, c
                                              const Array& whole) {
   const Contributions contributions(layout);
   const MeshDigits replicas(layout, is_replicate);
-  // One more dim in front for the replicas and one behind for the contributions.
-  Shape shape = whole.shape;
-  shape.insert(shape.begin(), replicas.count());
-  shape.push_back(contributions.count());
-  Array found(shape);
-  std::vector<int> times(found.data.size(), 0);
+  const auto numel = whole.data.size();
+  const auto count = static_cast<std::size_t>(contributions.count());
+  // By replica, element and contribution.
+  std::vector<double> found(static_cast<std::size_t>(replicas.count()) * numel * count);
+  std::vector<int> times(found.size(), 0);
   for (std::int64_t position = 0; position < layout.mesh().num_ranks(); ++position) {
     const Array& local = locals[static_cast<std::size_t>(position)];
     const Part part = layout.part_at(position);
@@ -229,26 +232,23 @@ inline std::optional<std::string> difference(const std::vector<Array>& locals, c
       return concat("position ", position, " has shape [", joined(local.shape), "] instead of [",
                     joined(part.shape()), "]");
     }
-    const auto held = held_by(part);
-    for_each_index(local.shape, [&](const Shape& index) {
-      Shape at = global_index(held, index);
-      at.insert(at.begin(), replicas.of(position));
-      at.push_back(contributions.of(position));
-      double& value = found.at(at);
-      value = local.at(index);
-      ++times[static_cast<std::size_t>(&value - found.data.data())];
+    const auto replica = static_cast<std::size_t>(replicas.of(position));
+    const auto contribution = static_cast<std::size_t>(contributions.of(position));
+    std::size_t next = 0;
+    for_each_offset(whole.shape, part, [&](std::size_t offset) {
+      const std::size_t at = (replica * numel + offset) * count + contribution;
+      found[at] = local.data[next++];
+      ++times[at];
     });
   }
-  if (std::any_of(times.begin(), times.end(), [](int count) { return count != 1; })) {
+  if (std::any_of(times.begin(), times.end(), [](int seen) { return seen != 1; })) {
     return "an element is missing or there twice";
   }
-  const auto count = static_cast<std::size_t>(contributions.count());
-  for (std::size_t i = 0; i < found.data.size(); i += count) {
-    const double got = contributions.reduce(std::span(found.data).subspan(i, count));
-    const double expected = whole.data[i / count % whole.data.size()];
+  for (std::size_t i = 0; i < found.size(); i += count) {
+    const double got = contributions.reduce(std::span(found).subspan(i, count));
+    const double expected = whole.data[i / count % numel];
     if (!nearly_equal(got, expected)) {
-      return concat("element ", i / count % whole.data.size(), " is ", got, " instead of ",
-                    expected);
+      return concat("element ", i / count % numel, " is ", got, " instead of ", expected);
     }
   }
   return std::nullopt;

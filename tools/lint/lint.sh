@@ -16,7 +16,7 @@ run_check() {
     headers)
       configure && cmake --build "$build" --parallel "$jobs" --target all_verify_interface_header_sets
       ;;
-    tidy) configure && "$here/check_tidy.sh" "$root" "$build" "$jobs" ;;
+    tidy) configure && python3 "$here/check_tidy.py" "$root" "$build" "$jobs" ;;
     *)
       echo "lint: unknown check '$1'; there are format, includes, headers, tidy" >&2
       return 2

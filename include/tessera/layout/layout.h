@@ -65,7 +65,8 @@ class Layout {
   /// not appear.
   [[nodiscard]] std::span<const Split> splits(std::int64_t dim) const;
 
-  /// What the rank at a coordinate (or row-major position) of the mesh holds.
+  /// What the rank at a coordinate (or row-major position) of the mesh holds. These throw
+  /// `InvalidArgument` for positions outside of the mesh and tensor dims that do not exist.
   [[nodiscard]] Part part_at(const Coordinate& coordinate) const;
   [[nodiscard]] Part part_at(std::int64_t position) const;
   /// What a global rank holds; nothing when it is outside the mesh.
@@ -82,13 +83,16 @@ class Layout {
   /// The op that reduces the contributions; `sum` when avg and sum mix. Nothing without Partial.
   [[nodiscard]] std::optional<ReduceOp> reduce_op() const;
 
-  /// True when both layouts give every rank the same elements and the same role: only names, the
-  /// placements of one-rank mesh dims, or the spelling of a shard differ.
+  /// True when only names or the placements of one-rank mesh dims differ, so that both layouts give
+  /// every rank the same elements in the same role. Layouts with different cuts that happen to give
+  /// the same are not found.
   [[nodiscard]] bool equivalent(const Layout& other) const;
 
   [[nodiscard]] std::size_t hash() const;
   bool operator==(const Layout& other) const { return record_ == other.record_; }
 
+  /// `[S(0),R]`, with the shard order behind it as in `to_string`.
+  [[nodiscard]] std::string placements_text() const;
   /// `[8,8][S(0),R] on [dp=2, tp=2]`; a shard order that is not left to right is shown behind the
   /// placements as `{dim 0: tp,dp}`.
   [[nodiscard]] std::string to_string() const;

@@ -26,8 +26,8 @@ using Coordinate = std::vector<std::int64_t>;
 ///     mesh.slice({"tp"}, 5)                      // [tp=4] with ranks 4, 5, 6, 7
 class MeshShape {
  public:
-  /// Throws `InvalidArgument` unless every size is >= 1, there is one unique non-empty name per
-  /// dimension or none at all, and `ranks`, when given, names size-product many different ranks
+  /// Throws `InvalidArgument` unless every size is >= 1, there is one unique name (letters, digits,
+  /// underscores) per dimension or none at all, and `ranks`, when given, names size-product many different ranks
   /// >= 0. No dimensions at all is a mesh of one rank.
   explicit MeshShape(std::vector<std::int64_t> sizes, std::vector<std::string> names = {},
                      std::vector<std::int64_t> ranks = {});

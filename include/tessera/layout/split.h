@@ -29,7 +29,7 @@ struct Split {
   /// Returns how many of `length` indices chunk `chunk` gets; chunk 0 gets the most.
   [[nodiscard]] std::int64_t local_size(std::int64_t length, std::int64_t chunk) const;
 
-  /// Returns where `index` of `length` falls, in constant time.
+  /// Returns where `index` falls, in constant time. Needs 0 <= index < length.
   [[nodiscard]] Place locate(std::int64_t length, std::int64_t index) const;
 
   /// Returns what chunk `chunk` gets of `owned`.

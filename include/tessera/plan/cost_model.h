@@ -9,7 +9,8 @@ namespace tessera {
 struct Traffic {
   std::int64_t received_bytes = 0;
   std::int64_t sent_bytes = 0;
-  /// Bytes copied into or out of message buffers because they do not lie together in memory.
+  /// Bytes copied into or out of message buffers. Estimates leave out what lies together in memory
+  /// anyway.
   std::int64_t packed_bytes = 0;
   /// Messages in or out, whichever are more; a native collective counts its rounds.
   std::int64_t messages = 0;

@@ -45,7 +45,7 @@ struct OpChoice {
   /// mean, by which every rank must divide its local *sum*. A local mean would be wrong on uneven
   /// shards, and on an empty one not a number.
   std::optional<std::int64_t> mean_count;
-  /// Whether all combinations were compared.
+  /// Whether this is certainly the best: all combinations were compared, or nothing moves.
   bool exhaustive = true;
 };
 
@@ -55,8 +55,9 @@ struct OpChoice {
 ///     mm of [8,8][S(1)] and [8,8][S(0)]     stays, gives [8,8][P(sum)]
 ///     add of [8,8][S(0)] and [8,1][S(0)]    stays; with [1,8][S(1)] the small one is gathered
 ///
-/// Every mesh dim takes one strategy of the rule; a strided shard of an input is a candidate for
-/// its factor too, and so is the order in which an input's mesh dims cut a shared dim. The
+/// Every mesh dim takes one strategy of the rule. Partial passes through only where an input, or a
+/// fixed output, is Partial by that op already; a strided shard of an input is a candidate for its
+/// factor too, and so is the order in which an input's mesh dims cut a shared dim. The
 /// combination with the lowest cost wins: `bytes`, and for outputs that would become Partial
 /// `charged_bytes`, what a reduce_scatter of them would receive. That is charged only for mesh dims
 /// along which some input can be used neither as it is nor as a piece of its replica: a Partial

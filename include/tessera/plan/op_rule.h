@@ -165,8 +165,10 @@ std::ostream& operator<<(std::ostream& os, const OpRule& rule);
 /// are broadcast against each other as in NumPy: aligned at their last dims, where a size of 1
 /// yields to any other.
 ///
-///     pointwise_rule("add", {{8, 4}, {1, 4}}, {{0, 1}})   add: (a b), (1 b) -> (a b) | linear {0
-///     1} pointwise_rule("exp", {{8, 4}})                     exp: (a b) -> (a b)
+///     pointwise_rule("add", {{8, 4}, {1, 4}}, {{0, 1}})
+///         add: (a b), (1 b) -> (a b) | linear {0 1}
+///     pointwise_rule("exp", {{8, 4}})
+///         exp: (a b) -> (a b)
 ///
 /// A dim that is 1 in every input is a factor like the others; a size of 0 is a size like the
 /// others. Throws `InvalidArgument` for no shapes, for sizes that cannot be broadcast, and as
@@ -177,10 +179,12 @@ std::ostream& operator<<(std::ostream& os, const OpRule& rule);
 /// Returns the rule of an op that reduces `dims` of a tensor of `ndim` dims; with `keepdim` they
 /// stay as dims of size 1.
 ///
-///     reduction_rule("sum", 2, {1}, false, ReduceOp::sum)    sum: (a b) -> (a) | b: sum | linear
-///     {0} reduction_rule("mean", 1, {}, true, ReduceOp::avg)     mean: (a) -> (1) | a: mean |
-///     linear {0} reduction_rule("median", 2, {1}, false, std::nullopt)  median: (a b) -> (a) | b:
-///     whole
+///     reduction_rule("sum", 2, {1}, false, ReduceOp::sum)
+///         sum: (a b) -> (a) | b: sum | linear {0}
+///     reduction_rule("mean", 1, {}, true, ReduceOp::avg)
+///         mean: (a) -> (1) | a: mean | linear {0}
+///     reduction_rule("median", 2, {1}, false, std::nullopt)
+///         median: (a b) -> (a) | b: whole
 ///
 /// `avg` is the mean, whose contributions are summed; no op means that the dims must be whole.
 /// No `dims` reduce all of them, as in libtorch; negative ones count from the end; a tensor without

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <iosfwd>
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/layout/layout.h"
@@ -39,8 +39,10 @@ struct Candidate {
 /// One rank's parts of all steps of a plan, in order.
 struct RankPlan {
   /// For `all_gather`, `reduce_scatter` and `all_reduce` only the shapes are filled in: engines
-  /// have these, and `rank_step` spells them out where they are wanted as messages.
+  /// have these, and `RedistributePlan::messages` spells them out where they are wanted so.
   std::vector<RankStep> steps;
+  /// What each step moves.
+  std::vector<Traffic> step_traffic;
   /// Exact, this rank's, over all steps: a native collective counts what its bandwidth-optimal
   /// algorithm moves.
   Traffic traffic;
@@ -101,6 +103,11 @@ class RedistributePlan {
   /// first use, and kept.
   [[nodiscard]] std::shared_ptr<const RankPlan> for_rank(std::int64_t rank) const;
 
+  /// Returns one rank's part of step `index` as messages, whatever its kind; kept like `for_rank`.
+  /// Throws `InvalidArgument` when there is no such step.
+  [[nodiscard]] std::shared_ptr<const RankStep> messages(std::size_t index,
+                                                         std::int64_t rank) const;
+
   /// Looks at the parts of all ranks, or of a sample of many.
   [[nodiscard]] PlanSummary summary() const;
 
@@ -124,8 +131,9 @@ class RedistributePlan {
 /// come from a bounded cache (see plan_cache.h) when the same question was asked before.
 ///
 /// Throws `InvalidArgument` when the shapes differ, when a mesh dim would turn `Partial` of one op
-/// into another (redistribute to Replicate first), when element_size < 1, and when the staging
-/// budget is too small for one element per peer (the message says how much is needed).
+/// into another (redistribute to Replicate first), when element_size < 1, for a negative budget or
+/// price, when the bytes of all ranks together do not fit 62 bits, and when the staging budget is too
+/// small for one element per peer (the message says how much is needed).
 [[nodiscard]] RedistributePlan plan_redistribute(const Layout& from, const Layout& to,
                                                  const PlanOptions& options = {});
 

@@ -1,10 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "tessera/layout/layout.h"
@@ -58,7 +58,7 @@ struct Step {
   [[nodiscard]] bool is_local() const { return kind == StepKind::slice || kind == StepKind::fill; }
 };
 
-/// Prints `all_gather(tp, dim 0): [8,8][S(0)] -> [R]` without the mesh.
+/// Prints `all_gather(tp, dim 0): [S(0)] -> [R]`, with the meshes behind it where they differ.
 std::ostream& operator<<(std::ostream& os, const Step& step);
 
 /// What goes to, or comes from, one rank in one step.

@@ -19,6 +19,8 @@ class JsonWriter {
   JsonWriter& value(std::string_view text);
   JsonWriter& value(const char* text) { return value(std::string_view(text)); }
   JsonWriter& value(std::int64_t number);
+  /// The shortest text that reads back as the same number; `null` for what JSON has no number for.
+  JsonWriter& value(double number);
   JsonWriter& value(bool flag);
   JsonWriter& value(const std::vector<std::int64_t>& numbers);
 

@@ -23,8 +23,10 @@ void IndexSet::append(Extent run) {
 }
 
 IndexSet IndexSet::slice(Extent positions) const {
-  TESSERA_CHECK(positions.begin >= 0 && positions.size >= 0 && positions.end() <= size_,
-                "IndexSet::slice: positions ", positions, " given; the set has ", size_);
+  TESSERA_CHECK(positions.begin >= 0 && positions.begin <= size_ && positions.size >= 0 &&
+                    positions.size <= size_ - positions.begin,
+                "IndexSet::slice: ", positions.size, " positions from ", positions.begin,
+                " on given; pass positions in [0, ", size_, ")");
   IndexSet result;
   std::int64_t passed = 0;
   for (const auto& run : runs_) {

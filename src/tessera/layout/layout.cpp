@@ -40,8 +40,9 @@ class Layout::Interner {
  private:
   std::shared_ptr<const Record> find_or_add(std::unique_ptr<Record> candidate) {
     // Let go of only behind the lock, which `release` takes: another record with the same hash that
-    // we look at may lose its other owners meanwhile.
+    // we look at may lose its other owners meanwhile, and ours if it cannot be added.
     std::vector<std::shared_ptr<const Record>> others;
+    std::shared_ptr<const Record> added;
     const std::lock_guard lock(mutex_);
     const auto [first, last] = records_.equal_range(candidate->hash);
     for (auto it = first; it != last; ++it) {
@@ -50,8 +51,7 @@ class Layout::Interner {
       if (found && found->same_contents(*candidate)) return found;
       if (found) others.push_back(std::move(found));
     }
-    std::shared_ptr<const Record> added(candidate.release(),
-                                        [this](const Record* record) { release(record); });
+    added.reset(candidate.release(), [this](const Record* record) { release(record); });
     records_.emplace(added->hash, added);
     return added;
   }
@@ -138,6 +138,11 @@ std::vector<std::int64_t> checked_order(const MeshShape& mesh, std::vector<std::
   return order;
 }
 
+void check_position(const MeshShape& mesh, std::int64_t position) {
+  TESSERA_CHECK(position >= 0 && position < mesh.num_ranks(), "Layout: position ", position,
+                " given; ", mesh, " has positions 0 to ", mesh.num_ranks() - 1);
+}
+
 }  // namespace
 
 std::int64_t Part::numel() const {
@@ -206,8 +211,8 @@ std::int64_t Layout::ndim() const { return static_cast<std::int64_t>(record_->sh
 std::int64_t Layout::numel() const { return record_->numel; }
 
 std::span<const Split> Layout::splits(std::int64_t dim) const {
-  TESSERA_CHECK(dim >= 0 && dim < ndim(), "Layout::splits: tensor dim ", dim, " given; ", *this,
-                " has ", ndim());
+  TESSERA_CHECK(dim >= 0 && dim < ndim(), "Layout: tensor dim ", dim, " given; ", *this, " has ",
+                ndim(), " dim(s), numbered from 0");
   const auto& first = record_->first_split;
   const auto at = static_cast<std::size_t>(dim);
   return std::span(record_->splits).subspan(first[at], first[at + 1] - first[at]);
@@ -218,6 +223,7 @@ Part Layout::part_at(const Coordinate& coordinate) const {
 }
 
 Part Layout::part_at(std::int64_t position) const {
+  check_position(mesh(), position);
   Part part;
   part.dims.reserve(shape().size());
   for (std::int64_t dim = 0; dim < ndim(); ++dim) part.dims.push_back(owned(dim, position));
@@ -230,16 +236,20 @@ std::optional<Part> Layout::part_of(std::int64_t rank) const {
 }
 
 IndexSet Layout::owned(std::int64_t dim, std::int64_t position) const {
-  IndexSet owned(Extent{0, shape().at(static_cast<std::size_t>(dim))});
-  for (const auto& split : splits(dim)) {
+  const auto cuts = splits(dim);
+  check_position(mesh(), position);
+  IndexSet owned(Extent{0, shape()[static_cast<std::size_t>(dim)]});
+  for (const auto& split : cuts) {
     owned = split.take(owned, position / mesh().stride(split.mesh_dim) % split.count);
   }
   return owned;
 }
 
 std::int64_t Layout::local_size(std::int64_t dim, std::int64_t position) const {
-  std::int64_t size = shape().at(static_cast<std::size_t>(dim));
-  for (const auto& split : splits(dim)) {
+  const auto cuts = splits(dim);
+  check_position(mesh(), position);
+  std::int64_t size = shape()[static_cast<std::size_t>(dim)];
+  for (const auto& split : cuts) {
     size = split.local_size(size, position / mesh().stride(split.mesh_dim) % split.count);
   }
   return size;
@@ -280,7 +290,7 @@ bool Layout::equivalent(const Layout& other) const {
 
 std::size_t Layout::hash() const { return std::hash<const void*>{}(record_.get()); }
 
-std::string Layout::to_string() const {
+std::string Layout::placements_text() const {
   std::string orders;
   for (std::int64_t dim = 0; dim < ndim(); ++dim) {
     const auto cuts = splits(dim);
@@ -290,8 +300,11 @@ std::string Layout::to_string() const {
     for (const auto& split : cuts) labels.push_back(mesh().dim_label(split.mesh_dim));
     orders += concat("{dim ", dim, ": ", joined(labels, ","), "}");
   }
-  return concat('[', joined(shape(), ","), ']', tessera::to_string(placements()), orders, " on ",
-                mesh());
+  return tessera::to_string(placements()) + orders;
+}
+
+std::string Layout::to_string() const {
+  return concat('[', joined(shape(), ","), ']', placements_text(), " on ", mesh());
 }
 
 std::ostream& operator<<(std::ostream& os, const Layout& layout) {

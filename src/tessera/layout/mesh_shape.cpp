@@ -26,6 +26,10 @@ struct MeshShape::Record {
 
 namespace {
 
+bool is_name(const std::string& text) {
+  return !text.empty() && detail::TextReader(text).accept_name().size() == text.size();
+}
+
 void check_names(const std::vector<std::int64_t>& sizes, const std::vector<std::string>& names) {
   if (names.empty()) return;
   TESSERA_CHECK(names.size() == sizes.size(), "MeshShape: ", names.size(), " name(s) given for ",
@@ -34,8 +38,10 @@ void check_names(const std::vector<std::int64_t>& sizes, const std::vector<std::
                 "or none");
   std::unordered_set<std::string_view> seen;
   for (const auto& name : names) {
-    TESSERA_CHECK(!name.empty(), "MeshShape: an empty name given among [", joined(names),
-                  "]; name every dim or none");
+    TESSERA_CHECK(
+        is_name(name), "MeshShape: name \"", name, "\" given among [", joined(names),
+        "]; names are letters, digits and underscores and do not start with a digit: name "
+        "every dim so, or none");
     TESSERA_CHECK(seen.insert(name).second, "MeshShape: name \"", name,
                   "\" given twice; Each mesh_dim_name must be unique");
   }
@@ -124,7 +130,8 @@ std::optional<std::vector<std::int64_t>> read_ranks(detail::TextReader& reader) 
   if (listed) return reader.accept("}") ? std::optional(ranks) : std::nullopt;
   const auto last = reader.accept("..") ? reader.accept_integer() : std::nullopt;
   constexpr std::int64_t kMostRanks = 1 << 24;
-  if (!last || *last < ranks.front() || *last - ranks.front() >= kMostRanks) return std::nullopt;
+  if (!last || ranks.front() < 0 || *last < ranks.front()) return std::nullopt;
+  if (*last - ranks.front() >= kMostRanks) return std::nullopt;
   while (ranks.back() < *last) ranks.push_back(ranks.back() + 1);
   return ranks;
 }
@@ -192,6 +199,7 @@ std::int64_t MeshShape::dim_named(std::string_view name) const {
 }
 
 std::string MeshShape::dim_label(std::int64_t dim) const {
+  (void)size(dim);  // Refuses a dim that does not exist.
   return record_->names.empty() ? std::to_string(dim)
                                 : record_->names.at(static_cast<std::size_t>(dim));
 }
@@ -306,7 +314,7 @@ MeshShape MeshShape::unflatten(std::int64_t dim, const std::vector<std::int64_t>
   const std::size_t expected_names = record_->names.empty() ? 0 : sizes.size();
   TESSERA_CHECK(names.size() == expected_names, "MeshShape::unflatten: ", names.size(),
                 " name(s) given for ", sizes.size(), " new dim(s) of ", *this, "; pass ",
-                expected_names);
+                expected_names, ": one for each if the mesh has names, none otherwise");
   std::vector<std::int64_t> all_sizes = record_->sizes;
   std::vector<std::string> all_names = record_->names;
   const auto at = static_cast<std::ptrdiff_t>(dim);

@@ -114,7 +114,7 @@ Placements parse_placements(std::string_view text) {
     more = separated;
   }
   TESSERA_CHECK(reader.at_end(), "parse_placements: \"", text,
-                "\" given; there is something after the list");
+                "\" given; the list ends before the text does: separate placements with commas");
   return placements;
 }
 

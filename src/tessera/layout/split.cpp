@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "tessera/base/divide.h"
+
 namespace tessera {
 namespace {
-
-std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 /// The size of chunk `chunk` when `length` is cut `count` ways.
 std::int64_t chunk_size(std::int64_t length, std::int64_t count, std::int64_t chunk) {

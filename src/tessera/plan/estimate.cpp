@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "tessera/base/divide.h"
 #include "tessera/plan/segments.h"
 
 namespace tessera::detail {
@@ -11,8 +12,7 @@ namespace {
 constexpr std::int64_t kMostSampled = 64;
 constexpr std::int64_t kSpread = 16;
 
-/// Adds the ranks of one mesh: all, or first, last and some in between that fall on different
-/// coordinates in every mesh dim.
+/// Adds the ranks of one mesh: all, or the first, the last and some in between.
 void add_sample(const MeshShape& mesh, std::vector<std::int64_t>& ranks) {
   const std::int64_t count = mesh.num_ranks();
   if (count <= kMostSampled) {
@@ -24,8 +24,6 @@ void add_sample(const MeshShape& mesh, std::vector<std::int64_t>& ranks) {
   for (std::int64_t i = 0; i < kSpread; ++i) ranks.push_back(mesh.rank_at(i * step % count));
   ranks.push_back(mesh.rank_at(count - 1));
 }
-
-std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// How many destination copies one source replica may at most have to serve per region.
 std::int64_t copies_per_replica(const Roles& roles) {
@@ -113,14 +111,26 @@ void add_sent(const Roles& roles, const Holding& own, Traffic& worst, std::int64
 
 }  // namespace
 
+std::int64_t most_held(const Layout& layout) {
+  std::int64_t product = 1;
+  for (std::int64_t dim = 0; dim < layout.ndim(); ++dim) {
+    std::int64_t most = layout.shape()[static_cast<std::size_t>(dim)];
+    for (const auto& split : layout.splits(dim)) {
+      // Every piece is rounded up, and there are no more pieces than elements.
+      const std::int64_t pieces = std::min(split.pieces, most);
+      most = std::min(most, (most + pieces * (split.count - 1)) / split.count);
+    }
+    product *= most;
+  }
+  return product;
+}
+
 std::vector<std::int64_t> sample_ranks(const Layout& from, const Layout& to) {
   std::vector<std::int64_t> ranks;
   add_sample(from.mesh(), ranks);
-  if (!from.mesh().same_ranks(to.mesh())) {
-    add_sample(to.mesh(), ranks);
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  }
+  if (!from.mesh().same_ranks(to.mesh())) add_sample(to.mesh(), ranks);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
 
@@ -144,9 +154,8 @@ Traffic estimate_exchange(const Roles& roles, std::int64_t element_size) {
 }
 
 std::int64_t most_exchanged(const Roles& roles) {
-  // Coordinate 0 owns the largest part of every layout.
-  return roles.to.local_numel(0) * roles.contributions.count() +
-         roles.from.local_numel(0) * copies_per_replica(roles);
+  return most_held(roles.to) * roles.contributions.count() +
+         most_held(roles.from) * copies_per_replica(roles);
 }
 
 std::int64_t missing_elements(const Roles& roles, std::int64_t rank) {
@@ -155,13 +164,13 @@ std::int64_t missing_elements(const Roles& roles, std::int64_t rank) {
   return roles.contributions.empty() ? own.needed - own.kept : own.needed;
 }
 
-std::int64_t mean_bound_elements(const Roles& roles) {
+std::int64_t mean_bound_bytes(const Roles& roles, std::int64_t element_size) {
   if (!roles.roots.empty()) return 0;
   const auto ranks = sample_ranks(roles.from, roles.to);
   if (roles.contributions.empty()) {
     std::int64_t total = 0;
     for (const auto rank : ranks) total += missing_elements(roles, rank);
-    return total / static_cast<std::int64_t>(ranks.size());
+    return total * element_size / static_cast<std::int64_t>(ranks.size());
   }
   // Every element takes contributions - 1 transfers to be reduced at one of its destinations and
   // one more to each of the others; spectators hold copies, or further tensors of their own.
@@ -174,11 +183,13 @@ std::int64_t mean_bound_elements(const Roles& roles) {
     if (is_partial(placement)) tensors *= roles.to.mesh().sizes()[i];
   }
   const std::int64_t transfers = tensors * (roles.contributions.count() - 1 + copies - 1);
+  // A bound holds for all the more ranks: some may be in both meshes.
   const std::int64_t all =
-      sample_is_complete(roles.from, roles.to)
-          ? static_cast<std::int64_t>(ranks.size())
-          : std::max(roles.from.mesh().num_ranks(), roles.to.mesh().num_ranks());
-  return roles.from.numel() / all * transfers + roles.from.numel() % all * transfers / all;
+      sample_is_complete(roles.from, roles.to) ? static_cast<std::int64_t>(ranks.size())
+      : roles.same_mesh                        ? roles.from.mesh().num_ranks()
+                        : roles.from.mesh().num_ranks() + roles.to.mesh().num_ranks();
+  const std::int64_t bytes = roles.from.numel() * element_size;
+  return bytes / all * transfers + bytes % all * transfers / all;
 }
 
 }  // namespace tessera::detail

@@ -8,8 +8,9 @@
 
 namespace tessera::detail {
 
-/// Ranks on which costs are evaluated: all of them while they are few, otherwise the corners of the
-/// meshes and a fixed spread. The same everywhere, so that every rank computes the same costs.
+/// Ranks on which costs are evaluated, ascending: all of them while they are few, otherwise the
+/// first, the last and a fixed spread. The same everywhere, so that every rank computes the same
+/// costs.
 [[nodiscard]] std::vector<std::int64_t> sample_ranks(const Layout& from, const Layout& to);
 
 /// True when `sample_ranks` are all ranks of both meshes.
@@ -19,6 +20,10 @@ namespace tessera::detail {
 /// sampled ranks; the rest is close, and found without enumerating peers.
 [[nodiscard]] Traffic estimate_exchange(const Roles& roles, std::int64_t element_size);
 
+/// Upper bound on the elements that any rank holds. With strided shards that may be more than the
+/// first rank has: of 4 and 3 elements in 3 pieces, the first of two chunks gets 2 and 3.
+[[nodiscard]] std::int64_t most_held(const Layout& layout);
+
 /// Upper bound on the elements that any rank sends and receives in a direct exchange, together;
 /// holds for every rank, sampled or not.
 [[nodiscard]] std::int64_t most_exchanged(const Roles& roles);
@@ -27,8 +32,8 @@ namespace tessera::detail {
 /// reduced, all that it needs.
 [[nodiscard]] std::int64_t missing_elements(const Roles& roles, std::int64_t rank);
 
-/// No plan can receive fewer elements on average over the ranks of both meshes (over the sampled
+/// No plan can receive fewer bytes on average over the ranks of both meshes (over the sampled
 /// ones where they are many).
-[[nodiscard]] std::int64_t mean_bound_elements(const Roles& roles);
+[[nodiscard]] std::int64_t mean_bound_bytes(const Roles& roles, std::int64_t element_size);
 
 }  // namespace tessera::detail

@@ -223,6 +223,7 @@ RankStep fill_messages(const Layout& from, const Layout& to, std::int64_t rank) 
   bool contributes = true;
   for (std::size_t i = 0; i < from.placements().size(); ++i) {
     const auto* partial = std::get_if<Partial>(&to.placements()[i]);
+    if (from.mesh().sizes()[i] == 1) continue;  // Contributes to nothing, whatever its op.
     if (partial == nullptr || from.placements()[i] == to.placements()[i]) continue;
     // An average of equal copies is the copy itself; for the other ops one rank has the value.
     if (partial->op == ReduceOp::avg) continue;

@@ -6,6 +6,7 @@
 #include "tessera/base/units.h"
 #include "tessera/plan/estimate.h"
 #include "tessera/plan/redistribute_plan.h"
+#include "tessera/plan/roles.h"
 
 namespace tessera {
 namespace {
@@ -14,9 +15,8 @@ namespace {
 constexpr std::size_t kMostShown = 16;
 
 std::string describe(const Layout& from, const Layout& to) {
-  return from.mesh() == to.mesh()
-             ? concat(from, " to ", to_string(to.placements()))
-             : concat(from, " to ", to_string(to.placements()), " on ", to.mesh());
+  return from.mesh() == to.mesh() ? concat(from, " to ", to.placements_text())
+                                  : concat(from, " to ", to.placements_text(), " on ", to.mesh());
 }
 
 void explain_steps(std::ostream& os, const std::vector<Step>& steps, const char* indent) {
@@ -42,7 +42,9 @@ void explain_ranks(std::ostream& os, const PlanSummary& summary) {
 /// Where the chosen plan receives more than it must, says why that is cheaper.
 void explain_excess(std::ostream& os, const RedistributePlan& plan, const PlanSummary& summary,
                     const std::vector<Candidate>& candidates) {
-  if (!summary.above_bound || plan.from().has_partial()) return;
+  // Where contributions are reduced, the bound of a single rank is out of reach for all together.
+  const detail::Roles roles(plan.from(), plan.to());
+  if (!summary.above_bound || !roles.contributions.empty()) return;
   for (const auto& other : candidates) {
     if (other.name != "direct exchange") continue;
     const Traffic& direct = other.steps.front().worst;
@@ -50,7 +52,10 @@ void explain_excess(std::ostream& os, const RedistributePlan& plan, const PlanSu
        << format_bytes(other.received_bytes) << " but cost " << format_picoseconds(other.cost_ps)
        << " against " << format_picoseconds(plan.cost_ps()) << ", for " << direct.messages
        << " message(s) and " << format_bytes(direct.packed_bytes) << " to pack\n";
+    return;
   }
+  os << "above the bound: the direct exchange does not fit the staging budget of "
+     << format_bytes(plan.options().staging_budget) << '\n';
 }
 
 void explain_rejected(std::ostream& os, const std::vector<Candidate>& candidates) {

@@ -7,11 +7,6 @@
 namespace tessera::detail {
 namespace {
 
-StridedShard as_strided(const Placement& placement) {
-  if (const auto* plain = std::get_if<Shard>(&placement)) return StridedShard(plain->dim, 1);
-  return std::get<StridedShard>(placement);
-}
-
 /// Finds the strategies of one mesh dim of more than one rank.
 class MeshDimCandidates {
  public:
@@ -50,7 +45,7 @@ class MeshDimCandidates {
   void add_strided(std::vector<Strategy>& all, const OpRule::Dims& dims,
                    const Placement& placement) const {
     const auto* strided = std::get_if<StridedShard>(&placement);
-    if (strided == nullptr || strided->split_factor == 1) return;
+    if (strided == nullptr) return;
     const std::int64_t factor = dims[static_cast<std::size_t>(strided->dim)];
     if (factor == OpRule::kBroadcast) return;
     const auto index = static_cast<std::size_t>(factor);
@@ -83,7 +78,7 @@ class MeshDimCandidates {
 
   bool fits_fixed(const Strategy& strategy) const {
     for (std::size_t i = 0; i < strategy.outputs.size(); ++i) {
-      if (fixed(i) != nullptr && !same_placement(*fixed(i), strategy.outputs[i])) return false;
+      if (fixed(i) != nullptr && *fixed(i) != strategy.outputs[i]) return false;
     }
     return true;
   }
@@ -126,17 +121,12 @@ std::vector<std::int64_t> order_of(const Layout& layout) {
 
 }  // namespace
 
-bool same_placement(const Placement& a, const Placement& b) {
-  if (is_sharded(a) && is_sharded(b)) return as_strided(a) == as_strided(b);
-  return a == b;
-}
-
 std::int64_t changed_inputs(const Strategy& strategy, const std::vector<OpInput>& inputs,
                             std::size_t mesh_dim) {
   std::int64_t changed = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Placement& now = inputs[i].layout.placements()[mesh_dim];
-    changed += same_placement(now, strategy.inputs[i]) ? 0 : 1;
+    changed += now == strategy.inputs[i] ? 0 : 1;
   }
   return changed;
 }

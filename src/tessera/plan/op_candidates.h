@@ -7,9 +7,6 @@
 
 namespace tessera::detail {
 
-/// True when both mean the same, however a shard in one piece is spelled.
-[[nodiscard]] bool same_placement(const Placement& a, const Placement& b);
-
 /// How many inputs would change their placement along `mesh_dim`.
 [[nodiscard]] std::int64_t changed_inputs(const Strategy& strategy,
                                           const std::vector<OpInput>& inputs, std::size_t mesh_dim);

@@ -232,7 +232,7 @@ class Search {
   bool must_move(const Strategy& strategy, std::size_t mesh_dim) const {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const Placement& now = inputs_[i].layout.placements()[mesh_dim];
-      if (!is_replicate(now) && !detail::same_placement(now, strategy.inputs[i])) return true;
+      if (!is_replicate(now) && now != strategy.inputs[i]) return true;
     }
     return false;
   }

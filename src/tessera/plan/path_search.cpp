@@ -10,7 +10,7 @@
 namespace tessera::detail {
 namespace {
 
-/// Keeps a search on a large mesh from running away; four mesh dims stay far below.
+/// Keeps a search on a large mesh from running away; three mesh dims stay below.
 constexpr std::size_t kMostStates = 512;
 
 using MeshDims = std::vector<std::int64_t>;
@@ -179,6 +179,7 @@ class EdgeCost {
         const auto new_dim = edge.next.code[static_cast<std::size_t>(edge.mesh_dims.front())];
         const std::int64_t packed = (is_outermost(edge.tensor_dim, out) ? 0 : received) +
                                     (is_outermost(new_dim, in) ? 0 : sent);
+        // Where messages are so small that their number counts, engines send them in log2 rounds.
         return {received, sent, packed, log2_ceil(n)};
       }
       case StepKind::exchange:
@@ -251,7 +252,7 @@ class PathSearch {
       }
       const std::int64_t cost =
           options_.cost.cost_ps(traffic) - (local ? options_.cost.launch_ps : 0);
-      if (cost_so_far + cost > limits_.cost_ps) continue;
+      if (cost > limits_.cost_ps - cost_so_far) continue;  // Their sum may not fit.
       relax({edge.next, cost_so_far + cost, index, std::move(edge), traffic});
     }
   }

@@ -102,7 +102,12 @@ Sizes StateSpace::local_sizes(const PlacementState& state, bool last) const {
           kept_dim_[i] >= 0 ? std::get<StridedShard>(placement).split_factor : 1;
       const Split split{static_cast<std::int64_t>(i), sizes_[i], pieces};
       auto& size = sizes[static_cast<std::size_t>(dim)];
-      size = split.local_size(size, last ? sizes_[i] - 1 : 0);
+      if (last || pieces == 1) {
+        size = split.local_size(size, last ? sizes_[i] - 1 : 0);
+      } else {  // The first rank need not have the most; see `most_held`.
+        const std::int64_t cut = std::min(pieces, size);
+        size = std::min(size, (size + cut * (sizes_[i] - 1)) / sizes_[i]);
+      }
     }
   }
   return sizes;

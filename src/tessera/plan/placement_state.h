@@ -62,7 +62,8 @@ class StateSpace {
   [[nodiscard]] std::optional<std::size_t> cut_at(const PlacementState& state,
                                                   std::size_t tensor_dim, std::int8_t place) const;
 
-  /// Local sizes of the first (`last` = false) or last rank of the mesh.
+  /// Local sizes of the last rank of the mesh, or the most that any rank has (`last` = false), which
+  /// is what the first one has unless there are strided shards.
   [[nodiscard]] Sizes local_sizes(const PlacementState& state, bool last) const;
   [[nodiscard]] std::int64_t numel(const Sizes& sizes) const;
 

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "tessera/plan/redistribute_plan.h"
 
@@ -24,6 +26,8 @@ struct RedistributePlan::State {
 
   mutable std::mutex mutex;
   mutable std::unordered_map<std::int64_t, std::shared_ptr<const RankPlan>> ranks;
+  /// By step and rank: native collectives spelled out as messages.
+  mutable std::map<std::pair<std::size_t, std::int64_t>, std::shared_ptr<const RankStep>> spelled;
 };
 
 }  // namespace tessera

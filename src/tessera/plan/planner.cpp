@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "tessera/base/check.h"
+#include "tessera/base/divide.h"
 #include "tessera/plan/estimate.h"
 #include "tessera/plan/path_search.h"
 #include "tessera/plan/roles.h"
@@ -13,6 +14,14 @@ namespace tessera::detail {
 namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+/// Byte counts and their sums over all ranks must fit 63 bits, and picosecond prices saturate.
+void check_size(const Layout& from, const Layout& to, std::int64_t element_size) {
+  const std::int64_t ranks = from.mesh().num_ranks() + to.mesh().num_ranks();
+  TESSERA_CHECK(from.numel() <= kUnlimited / element_size / ranks / 2,
+                "plan_redistribute: ", from.numel(), " elements of ", element_size, " byte(s) on ",
+                ranks, " ranks given; the bytes of all ranks together must fit 62 bits");
+}
 
 void check_options(const PlanOptions& options) {
   TESSERA_CHECK(options.element_size >= 1, "plan_redistribute: element_size ", options.element_size,
@@ -43,7 +52,7 @@ std::int64_t rounds_within_budget(const Roles& roles, const PlanOptions& options
   const std::int64_t total = most_exchanged(roles);
   if (total <= budget) return 1;
   const std::int64_t usable = budget - most_messages(roles);
-  return usable > 0 ? (total + usable - 1) / usable : 0;
+  return usable > 0 ? ceil_divide(total, usable) : 0;
 }
 
 /// Returns the one step that goes straight from one layout to the other; with 0 rounds when it
@@ -56,7 +65,7 @@ Step direct_step(const Roles& roles, const PlanOptions& options) {
   // Between different meshes, only looking at every rank can tell that nothing moves.
   const bool nothing_moves =
       from.numel() == 0 || (sample_is_complete(from, to) && roles.contributions.empty() &&
-                            step.worst.received_bytes == 0);
+                            roles.roots.empty() && step.worst.received_bytes == 0);
   if (roles.local || nothing_moves) {
     const bool fills = roles.local && !roles.roots.empty();
     step.kind = fills ? StepKind::fill : StepKind::slice;
@@ -89,7 +98,7 @@ PathLimits memory_limits(const Layout& from, const Layout& to, const PlanOptions
                          std::int64_t alive) {
   if (options.staging_budget == kUnlimited) return {kUnlimited, kUnlimited, kUnlimited};
   const std::int64_t staging = options.staging_budget / options.element_size;
-  return {kUnlimited, from.local_numel(0) + to.local_numel(0) + staging - alive, staging};
+  return {kUnlimited, most_held(from) + most_held(to) + staging - alive, staging};
 }
 
 /// The first tensor dim that can be cut into a stripe for each copy, else the longest.
@@ -126,9 +135,9 @@ std::optional<Layout> striped_destination(const Roles& roles) {
 /// gathers the stripes among the copies: the senders send each byte once.
 std::optional<Candidate> stripes_and_gather(const Roles& roles, const PlanOptions& options) {
   const auto striped = striped_destination(roles);
-  if (!striped || roles.from.equivalent(*striped)) return {};
+  if (!striped || roles.from.equivalent(*striped) || roles.to.equivalent(*striped)) return {};
   const Step scatter = direct_step(Roles(roles.from, *striped), options);
-  const PathLimits limits = memory_limits(roles.from, roles.to, options, roles.from.local_numel(0));
+  const PathLimits limits = memory_limits(roles.from, roles.to, options, most_held(roles.from));
   const auto gather = find_path(*striped, roles.to, options, limits);
   if (scatter.rounds == 0 || !gather) return {};
   std::vector<Step> steps{scatter};
@@ -149,6 +158,7 @@ std::vector<Candidate> find_candidates(const Layout& from, const Layout& to,
                                        const PlanOptions& options, bool all) {
   check_options(options);
   check_pair(from, to);
+  check_size(from, to, options.element_size);
   if (from.equivalent(to)) return {make_candidate("nothing to do", {})};
   const Roles roles(from, to);
   Candidate direct = make_candidate("direct exchange", {direct_step(roles, options)});

@@ -1,8 +1,10 @@
 #include "tessera/plan/redistribute_plan.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tessera/base/check.h"
+#include "tessera/base/hash.h"
 #include "tessera/plan/estimate.h"
 #include "tessera/plan/lru_cache.h"
 #include "tessera/plan/plan_cache.h"
@@ -38,6 +40,31 @@ PlanCache& plan_cache() {
   return cache;
 }
 
+/// Shards become contributions where they are, for nothing: returns `to` with what is newly Partial
+/// there still sharded as in `from`, cut last. Nothing when no shard becomes Partial.
+std::optional<Layout> before_filling(const Layout& from, const Layout& to) {
+  if (!from.mesh().same_ranks(to.mesh())) return std::nullopt;
+  Placements placements = to.placements();
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    const auto* partial = std::get_if<Partial>(&placements[i]);
+    const bool fills = partial != nullptr && partial->op != ReduceOp::avg &&
+                       from.mesh().sizes()[i] > 1 && is_sharded(from.placements()[i]);
+    if (fills) placements[i] = from.placements()[i];
+  }
+  if (placements == to.placements()) return std::nullopt;
+  std::vector<std::int64_t> order;
+  const auto add = [&](std::int64_t mesh_dim) {
+    if (std::find(order.begin(), order.end(), mesh_dim) == order.end()) order.push_back(mesh_dim);
+  };
+  for (const auto* layout : {&to, &from}) {
+    for (std::int64_t dim = 0; dim < from.ndim(); ++dim) {
+      for (const auto& split : layout->splits(dim)) add(split.mesh_dim);
+    }
+  }
+  for (std::int64_t i = 0; i < to.mesh().ndim(); ++i) add(i);
+  return Layout(to.mesh(), std::move(placements), to.shape(), order);
+}
+
 }  // namespace
 
 const Layout& RedistributePlan::from() const { return state_->from; }
@@ -58,7 +85,11 @@ bool RedistributePlan::is_local() const {
 }
 
 std::vector<Candidate> RedistributePlan::candidates() const {
-  return detail::find_candidates(from(), to(), options(), /*all=*/true);
+  auto candidates = detail::find_candidates(from(), to(), options(), /*all=*/true);
+  // A search that looks at everything may run out of states before it finds what was chosen.
+  std::erase_if(candidates, [&](const auto& other) { return other.name == name(); });
+  candidates.insert(candidates.begin(), state_->chosen);
+  return candidates;
 }
 
 std::shared_ptr<const RankPlan> RedistributePlan::for_rank(std::int64_t rank) const {
@@ -72,6 +103,27 @@ std::shared_ptr<const RankPlan> RedistributePlan::for_rank(std::int64_t rank) co
       detail::make_rank_plan(from(), to(), steps(), options(), rank));
   const std::lock_guard lock(state_->mutex);
   return state_->ranks.emplace(rank, std::move(own)).first->second;
+}
+
+std::shared_ptr<const RankStep> RedistributePlan::messages(std::size_t index,
+                                                           std::int64_t rank) const {
+  TESSERA_CHECK(index < steps().size(), "RedistributePlan::messages: step ", index,
+                " given; the plan has ", steps().size(), " step(s), numbered from 0");
+  const Step& step = steps()[index];
+  if (!detail::is_native(step.kind)) {
+    auto own = for_rank(rank);
+    const RankStep* part = &own->steps[index];
+    return {std::move(own), part};
+  }
+  const std::pair key(index, rank);
+  {
+    const std::lock_guard lock(state_->mutex);
+    const auto found = state_->spelled.find(key);
+    if (found != state_->spelled.end()) return found->second;
+  }
+  auto spelled = std::make_shared<const RankStep>(rank_step(step, rank));
+  const std::lock_guard lock(state_->mutex);
+  return state_->spelled.emplace(key, std::move(spelled)).first->second;
 }
 
 PlanSummary RedistributePlan::summary() const {
@@ -94,7 +146,7 @@ PlanSummary RedistributePlan::summary() const {
   summary.mean_received_bytes /= static_cast<std::int64_t>(summary.ranks.size());
   if (!steps().empty()) {
     const detail::Roles roles(from(), to());
-    summary.mean_bound_bytes = detail::mean_bound_elements(roles) * options().element_size;
+    summary.mean_bound_bytes = detail::mean_bound_bytes(roles, options().element_size);
   }
   // Somebody receives at least the average.
   summary.most_bound_bytes = std::max(summary.most_bound_bytes, summary.mean_bound_bytes);
@@ -115,13 +167,17 @@ std::int64_t redistribution_bytes(const Layout& from, const Layout& to, std::int
                 " given; it is the bytes of one element, at least 1");
   detail::check_pair(from, to);
   if (from.equivalent(to)) return 0;
+  if (const auto shards = before_filling(from, to)) {
+    return redistribution_bytes(from, *shards, element_size);
+  }
   const detail::Roles roles(from, to);
   const std::int64_t direct = detail::estimate_exchange(roles, element_size).received_bytes;
   if (roles.contributions.empty()) return direct;
-  // Reduced on the way to few copies, gathered behind: what all_reduce does.
+  // Reduced in pieces and gathered behind: what reduce_scatter and all_reduce do.
   const std::int64_t n = roles.contributions.count();
   const std::int64_t needed = roles.to.local_numel(0) * element_size;
-  return std::min(direct, 2 * (needed - needed / n));
+  const std::int64_t piece = roles.from.local_numel(0) * element_size / n;
+  return std::min(direct, (n - 1) * piece + std::max<std::int64_t>(needed - piece, 0));
 }
 
 PlanCacheInfo plan_cache_info() { return plan_cache().info(); }

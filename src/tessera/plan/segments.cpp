@@ -1,6 +1,9 @@
 #include "tessera/plan/segments.h"
 
+#include <algorithm>
 #include <span>
+
+#include "tessera/base/divide.h"
 
 namespace tessera::detail {
 namespace {
@@ -61,7 +64,7 @@ class OwnerWalk {
       visit(index, size, offset + place.chunk * strides_.back());
       return index + size;
     }
-    const std::int64_t step = length / innermost.count + (length % innermost.count != 0 ? 1 : 0);
+    const std::int64_t step = ceil_divide(length, innermost.count);
     while (index < end) {
       const std::int64_t size = std::min(place.run, end - index);
       visit(index, size, offset + place.chunk * strides_.back());

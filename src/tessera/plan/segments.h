@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -33,7 +32,7 @@ struct Segments {
 [[nodiscard]] Segments segments_by_owner(const IndexSet& owned, const Layout& other,
                                          std::int64_t dim);
 
-/// Returns an upper bound on the number of groups of `segments_by_owner`, in constant time.
+/// Returns an upper bound on the number of groups of `segments_by_owner`, without walking along them.
 [[nodiscard]] std::int64_t max_owner_count(const IndexSet& owned, const Layout& other,
                                            std::int64_t dim);
 

@@ -86,7 +86,7 @@ std::ostream& operator<<(std::ostream& os, const Step& step) {
   }
   if (step.tensor_dim >= 0) where.push_back(concat("dim ", step.tensor_dim));
   if (!where.empty()) os << '(' << joined(where) << ')';
-  os << ": " << to_string(step.from.placements()) << " -> " << to_string(step.to.placements());
+  os << ": " << step.from.placements_text() << " -> " << step.to.placements_text();
   if (!step.from.mesh().same_ranks(step.to.mesh())) {
     os << " from " << step.from.mesh() << " to " << step.to.mesh();
   }
