@@ -1,11 +1,11 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
 #include "tessera/comm/world.h"
