@@ -74,7 +74,7 @@ APT
   printf '#!/usr/bin/env bash\necho 0\n' >"$work/apt/id"
   chmod +x "$work"/apt/*
   # shellcheck disable=SC2016  # for the inner shell
-  expect_pass env PATH="$work/apt:$PATH" bash -c '
+  expect_pass env -u TESSERA_NO_APT PATH="$work/apt:$PATH" bash -c '
     source "$1" help >/dev/null
     setup_system "tool ccache-of-the-test|ccache-package" "tool bash|bash"' _ "$root/dev"
   expect_output "installing system packages: ccache-package" "apt-get update" \

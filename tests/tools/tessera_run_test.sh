@@ -147,19 +147,19 @@ consequences_are_told_from_causes() {
 
 hanging_ranks_are_killed() {
   expect_fail 9 "$run" --nproc-per-node 3 --grace 0.1 bash -c "
-    $note"' if [[ $RANK == 0 ]]; then
+    trap 'echo not yet' TERM; $note"'
+    if [[ $RANK == 0 ]]; then
       until [[ -s "$work/pid.1" && -s "$work/pid.2" ]]; do :; done; exit 9
     fi
-    trap "echo not yet" TERM; while :; do read -r -t 1 <> <(:); done'
+    while :; do read -r -t 1 <> <(:); done'
   expect_output "not yet" "rank 0 failed first: exit code 9" "; stopped ranks 1, 2"
   local pid
   for pid in $(noted_pids 3); do is_gone "$pid" || fail "process $pid is left"; done
 }
 
 timeout_ends_ranks() {
-  expect_fail 124 "$run" --nproc-per-node 2 --timeout 0.3 --grace 0.1 sh -c \
-    'test $RANK = 0 || exec tail -f /dev/null'
-  expect_output "tessera_run: not finished after 0.3 s (--timeout); stopped rank 1"
+  expect_fail 124 "$run" --nproc-per-node 2 --timeout 0.3 --grace 20 tail -f /dev/null
+  expect_output "tessera_run: not finished after 0.3 s (--timeout); stopped ranks 0, 1"
   expect_pass "$run" --timeout 60 true
 }
 
@@ -208,7 +208,7 @@ second_signal_kills() {
 
 # Even when tessera_run cannot do anything about it any more.
 ranks_die_with_the_launcher() {
-  "$run" --nproc-per-node 3 bash -c "$note exec tail -f /dev/null" &
+  TMPDIR="$work" "$run" --nproc-per-node 3 bash -c "$note exec tail -f /dev/null" &
   local launcher=$! pid pids
   pids="$(noted_pids 3)"
   kill -KILL "$launcher"

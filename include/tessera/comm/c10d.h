@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <c10/util/intrusive_ptr.h>
+
+#include "tessera/comm/world.h"
+
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace tessera {
+
+/// A process group of some ranks of a world.
+struct AdoptedGroup {
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  /// The members' ranks in the world, in the group's order.
+  std::vector<std::int64_t> ranks;
+};
+
+/// Returns the world of the members of a process group that the program has already, whatever its
+/// backend: NCCL where libtorch has it, gloo, or one of the program's own.
+///
+///     World world = adopt(process_group);
+///     DeviceMesh mesh = DeviceMesh::from_group(world.group(), "cuda", "dp");
+///
+/// The world's rank and size are those of `all`. It lives as long as the returned handle, and so do
+/// its groups; the process groups stay the program's own. Of other groups it has those in `others`:
+/// where an operation needs ranks that none of them has, it says which to pass.
+///
+/// All members must call it, with the same groups. It communicates: a few hundred bytes per rank.
+///
+/// Throws `InvalidArgument` for ranks that do not fit the process groups.
+[[nodiscard]] World adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& all,
+                          const std::vector<AdoptedGroup>& others = {},
+                          const WorldOptions& options = {});
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "tessera/comm/world.h"
+#include "tessera/layout/layout.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace tessera {
+
+/// How a redistribution of local tensors is carried out.
+struct RedistributeLocalOptions {
+  /// Return before the last step with traffic is complete. The result has its sizes and dtype; its
+  /// first use by an operation, or `wait`, waits for the rest, and until then `local` must not be
+  /// changed. Steps before the last one, and all but the last of the rounds that a staging budget
+  /// asks for, are complete on return.
+  bool async_op = false;
+  /// The most bytes of message buffers a rank may use; see `PlanOptions::staging_budget`.
+  std::int64_t staging_budget = std::numeric_limits<std::int64_t>::max();
+};
+
+/// Returns this rank's part of a tensor in layout `to`, given its part in layout `from`.
+///
+/// All ranks of both meshes must call it with the same layouts and dtype; it follows
+/// `plan_redistribute(from, to)`. `local` may be strided. The result is contiguous and new, or `local`
+/// itself when nothing changes. A rank outside of `from` passes an empty tensor, of which the dtype
+/// and the device count; a rank outside of `to` gets such a one; one outside of both gets back what
+/// it passed, at once. Values are moved bit for bit; contributions
+/// are reduced in the same order everywhere, so that copies of the result are equal bit by bit.
+///
+/// Not differentiable: see `redistribute` for tensors that know their layout.
+///
+/// Throws `InvalidArgument` when `local` has not the shape that `from` gives this rank, and as
+/// `plan_redistribute` does; `CommError` when the ranks disagree or one of them fails.
+[[nodiscard]] at::Tensor redistribute_local(const at::Tensor& local, const Layout& from,
+                                            const Layout& to,
+                                            const RedistributeLocalOptions& options = {});
+[[nodiscard]] at::Tensor redistribute_local(const at::Tensor& local, const Layout& from,
+                                            const Layout& to, const World& world,
+                                            const RedistributeLocalOptions& options = {});
+
+}  // namespace tessera

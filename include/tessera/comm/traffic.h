@@ -1,0 +1,102 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/comm/group.h"
+
+namespace tessera {
+
+namespace detail {
+struct TrafficLog;
+}
+
+/// One communication of one rank, as `CommDebugMode` records it.
+struct CommRecord {
+  /// The c10d name: `all_reduce`, `all_gather_into_tensor`, `reduce_scatter_tensor`,
+  /// `all_to_all_single`, `broadcast`, `scatter`, `gather`, `send`, `recv`, `barrier`, ...
+  std::string name;
+  std::string group;
+  /// What it was done for: `redistribute [S(0)] -> [R]`, `aten::mm argument 1`, ...; empty when the
+  /// program called it itself.
+  std::string cause;
+  std::int64_t rank = 0;
+  /// What this rank sends and receives.
+  std::int64_t sent_bytes = 0;
+  std::int64_t received_bytes = 0;
+  /// When it began, since the process did, and how long the rank took, waiting included: what is
+  /// asynchronous lasts until it was waited for.
+  std::chrono::nanoseconds begin{0};
+  std::chrono::nanoseconds duration{0};
+};
+
+/// Counts the communication of the calling rank while a scope is open.
+///
+///     CommDebugMode traffic;
+///     { auto scope = traffic.record(); ... }
+///     traffic.total_count(), traffic.count("all_reduce"), std::cout << traffic.table();
+///
+/// Scopes nest: an inner one counts for the outer ones too. Each rank has its own; `summed` adds them
+/// up. Not thread-safe: belongs to one rank.
+class CommDebugMode {
+ public:
+  CommDebugMode();
+  ~CommDebugMode();
+  CommDebugMode(const CommDebugMode&) = delete;
+  CommDebugMode& operator=(const CommDebugMode&) = delete;
+
+  /// Records until the returned scope ends, adding to what was recorded before.
+  class Scope;
+  [[nodiscard]] Scope record();
+  /// Forgets everything.
+  void clear();
+
+  [[nodiscard]] const std::vector<CommRecord>& records() const;
+  [[nodiscard]] std::int64_t total_count() const;
+  /// 0 for a name that did not occur.
+  [[nodiscard]] std::int64_t count(std::string_view name) const;
+  [[nodiscard]] std::map<std::string, std::int64_t> counts() const;
+  /// What this rank received and sent in all.
+  [[nodiscard]] std::int64_t received_bytes() const;
+  [[nodiscard]] std::int64_t sent_bytes() const;
+
+  /// The records of all members of a group, ordered by rank. All members must call it; what it
+  /// communicates is not recorded.
+  [[nodiscard]] std::vector<CommRecord> gathered(const Group& group) const;
+
+  /// A table for people: name, group, cause, count, bytes, time. Of given records, or of its own.
+  [[nodiscard]] std::string table() const;
+  [[nodiscard]] static std::string table(const std::vector<CommRecord>& records);
+  /// The same as JSON.
+  [[nodiscard]] std::string json() const;
+  [[nodiscard]] static std::string json(const std::vector<CommRecord>& records);
+
+ private:
+  std::shared_ptr<detail::TrafficLog> log_;
+};
+
+/// Ends recording when it goes out of scope. Scopes end in the reverse order of their beginning.
+class CommDebugMode::Scope {
+ public:
+  explicit Scope(std::shared_ptr<detail::TrafficLog> log);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  std::shared_ptr<detail::TrafficLog> log_;
+};
+
+/// Returns records as a Chrome trace (one process per rank), which Perfetto and chrome://tracing
+/// open.
+[[nodiscard]] std::string chrome_trace(const std::vector<CommRecord>& records);
+
+/// Writes `chrome_trace` to a file. Throws `InvalidArgument` when that cannot be written.
+void write_chrome_trace(const std::string& path, const std::vector<CommRecord>& records);
+
+}  // namespace tessera

@@ -1,0 +1,185 @@
+#include "tessera/comm/c10d/group_watch.h"
+
+#include <thread>
+
+#include "tessera/base/concat.h"
+#include "tessera/comm/comm_error.h"
+
+namespace tessera::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+
+Milliseconds since(Clock::time_point begin) {
+  return std::chrono::duration_cast<Milliseconds>(Clock::now() - begin);
+}
+
+/// An engine's message can be a page with a stack; its first line says what happened.
+std::string first_line_of(const std::string& words) { return words.substr(0, words.find('\n')); }
+
+}  // namespace
+
+std::string WatchedCall::to_string() const { return concat(op, '(', arguments, ')'); }
+
+GroupWatch::GroupWatch(std::string name, std::vector<std::int64_t> ranks, Milliseconds timeout,
+                       std::shared_ptr<Peers> peers)
+    : name_(std::move(name)),
+      ranks_(std::move(ranks)),
+      key_(concat('{', joined(ranks_, ","), '}')),
+      timeout_(timeout),
+      peers_(std::move(peers)) {}
+
+bool GroupWatch::has_failed() const {
+  const std::lock_guard lock(mutex_);
+  return !failure_.empty();
+}
+
+void GroupWatch::check_usable(const char* op) const {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) return;
+  throw CommError(concat("the group cannot be used any more since it failed: ", failure_),
+                  {peers_->rank(), name_, op, Milliseconds(0)});
+}
+
+WatchedCall GroupWatch::begin(const char* op, std::string arguments) {
+  check_usable(op);
+  WatchedCall call{op, std::move(arguments), std::nullopt};
+  call.number = peers_->count_call(key_);
+  return call;
+}
+
+WatchedCall GroupWatch::begin_with_peer(const char* op, std::string arguments,
+                                        std::int64_t peer) const {
+  check_usable(op);
+  return {op, std::move(arguments), peer};
+}
+
+bool GroupWatch::is_hopeless(const WatchedCall& call, Milliseconds waited) {
+  const Findings findings = look(call, /*has_failed=*/false);
+  if (!findings.culprits.empty() || findings.has_fellows) return true;
+  // Whoever waits for this rank elsewhere will want to know where it is.
+  if (!posted_waiting_ && waited > timeout_ / 2) {
+    posted_waiting_ = true;
+    peers_->post_waiting(status_in(call), key_, call.number);
+  }
+  return false;
+}
+
+RankStatus GroupWatch::status_in(const WatchedCall& call) const {
+  RankStatus status;
+  status.group = name_;
+  status.call = call.to_string();
+  return status;
+}
+
+void GroupWatch::end_wait() {
+  if (posted_waiting_) peers_->post_waiting(RankStatus(), key_, 0);
+  posted_waiting_ = false;
+}
+
+void GroupWatch::fail(const WatchedCall& call, const std::string& engine_words) {
+  check_usable(call.op);
+  peers_->post_failed(status_in(call), key_);
+  fail_because(call, explain(search(call), call, first_line_of(engine_words)));
+}
+
+void GroupWatch::fail_because(const WatchedCall& call, const std::string& reason) {
+  RankStatus status = status_in(call);
+  status.reason = reason;
+  peers_->post_failed(status, key_);
+  // What this rank knows must be out before its process may end.
+  peers_->board().refresh(Milliseconds(100));
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = reason;
+  }
+  throw CommError(reason, {peers_->rank(), name_, call.op, since(call.begin)});
+}
+
+GroupWatch::Findings GroupWatch::search(const WatchedCall& call) const {
+  const auto deadline = Clock::now() + kGrace;
+  while (true) {
+    Findings findings = look(call, /*has_failed=*/true);
+    if (findings.has_unexplained) {
+      // Its last words were posted before it ended, so they can be read by now.
+      peers_->board().refresh(Milliseconds(200));
+      findings = look(call, /*has_failed=*/true);
+    }
+    // Those that failed too may still be finding out why.
+    const bool may_explain = findings.has_fellows && findings.fellows.empty();
+    const bool certain = !findings.culprits.empty() || (findings.silent.empty() && !may_explain);
+    if (certain || Clock::now() >= deadline) return findings;
+    peers_->board().refresh(Milliseconds(20));
+    std::this_thread::sleep_for(Milliseconds(10));
+  }
+}
+
+GroupWatch::Findings GroupWatch::look(const WatchedCall& call, bool has_failed) const {
+  Findings findings;
+  for (const auto rank : ranks_) {
+    if (rank == peers_->rank() || (call.peer && *call.peer != rank)) continue;
+    look_at(rank, call, has_failed, findings);
+  }
+  return findings;
+}
+
+void GroupWatch::look_at(std::int64_t rank, const WatchedCall& call, bool has_failed,
+                         Findings& findings) const {
+  const ProcessIdentity& process = peers_->process(rank);
+  const Liveness liveness = liveness_of(process);
+  const auto status = peers_->board().latest(rank);
+  // Who has left may have made this call before, so that what it sent is still on its way.
+  const bool may_have_called =
+      !has_failed && status && (call.peer || calls_on(status->calls, key_) >= call.number);
+  if (status && names_group(status->failed_groups, key_)) {
+    findings.has_fellows = true;
+    std::string words = concat("rank ", rank, " failed");
+    if (!status->call.empty()) words += concat(" in ", status->call);
+    const std::string why = concat(words, ": ", status->reason);
+    if (!status->reason.empty()) findings.fellows.push_back(why);
+    // One that has left since then says why, but not in which call.
+    if (call.peer) findings.culprits.push_back(status->call.empty() ? why : words);
+  } else if (status && status->kind == RankStatus::Kind::left && !may_have_called) {
+    findings.culprits.push_back(status->reason.empty()
+                                    ? concat("rank ", rank, " has returned without calling it")
+                                    : concat("rank ", rank, " failed: ", status->reason));
+  } else if (status && status->kind == RankStatus::Kind::waiting && call.number > 0 &&
+             calls_on(status->calls, key_) == call.number && liveness == Liveness::running) {
+    // It waits in the same call, and so has come.
+  } else if (liveness == Liveness::ended) {
+    findings.has_unexplained = true;
+    findings.culprits.push_back(
+        concat("rank ", rank, " is gone: ", process.to_string(), " has ended"));
+  } else {
+    std::string words = concat("rank ", rank, " did not come");
+    if (liveness != Liveness::unknown) {
+      words += concat(" (", process.to_string(),
+                      liveness == Liveness::stopped ? " is stopped)" : " is running)");
+    }
+    if (status && !status->call.empty()) {
+      words += concat(", it calls ", status->call, " on group ", status->group);
+    }
+    findings.silent.push_back(words);
+  }
+}
+
+std::string GroupWatch::explain(const Findings& findings, const WatchedCall& call,
+                                const std::string& engine_words) const {
+  std::string reason = findings.has_fellows ? "others failed in it too" : "no rank is missing";
+  if (!findings.culprits.empty()) {
+    reason = joined(findings.culprits, "; ");
+  } else if (!findings.silent.empty()) {
+    reason = joined(findings.silent, "; ");
+  } else if (!findings.fellows.empty()) {
+    return findings.fellows.front();
+  }
+  const std::string trouble = peers_->board().trouble();
+  if (!trouble.empty()) reason += concat("; ", trouble);
+  const bool timed_out = findings.culprits.empty() && since(call.begin) >= timeout_;
+  if (timed_out) reason += concat("; the time limit is ", timeout_.count(), " ms");
+  if (!engine_words.empty()) reason += concat(" (", engine_words, ')');
+  return concat(reason, ", in ", call.to_string());
+}
+
+}  // namespace tessera::detail

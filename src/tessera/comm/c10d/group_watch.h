@@ -1,0 +1,98 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/c10d/peers.h"
+
+namespace tessera::detail {
+
+/// One call of an operation.
+struct WatchedCall {
+  /// The c10d name; a literal.
+  const char* op = "";
+  /// As the user sees them; empty when checks are off.
+  std::string arguments;
+  /// The only rank that it waits for; otherwise it waits for all members.
+  std::optional<std::int64_t> peer;
+  /// How many calls were begun on the group, this one included; 0 when it does not count.
+  std::int64_t number = 0;
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+
+  /// `all_reduce(f32[4] sum)`.
+  [[nodiscard]] std::string to_string() const;
+};
+
+/// Watches the members of a group while calls wait for them, and finds out who is to blame when one
+/// fails. A group that failed stays failed.
+class GroupWatch {
+ public:
+  GroupWatch(std::string name, std::vector<std::int64_t> ranks, std::chrono::milliseconds timeout,
+             std::shared_ptr<Peers> peers);
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::vector<std::int64_t>& ranks() const { return ranks_; }
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
+  [[nodiscard]] bool has_failed() const;
+
+  /// Counts a call that all members make. Throws `CommError` when the group has failed before.
+  [[nodiscard]] WatchedCall begin(const char* op, std::string arguments = {});
+  /// The same for a call that waits for one member only.
+  [[nodiscard]] WatchedCall begin_with_peer(const char* op, std::string arguments,
+                                            std::int64_t peer) const;
+
+  /// To be called from time to time while a call waits. Returns true when somebody cannot come any
+  /// more: it has ended, left, or failed in this group.
+  [[nodiscard]] bool is_hopeless(const WatchedCall& call, std::chrono::milliseconds waited);
+  /// To be called when a call that `is_hopeless` has seen is complete.
+  void end_wait();
+
+  /// The call failed, in the engine's words (none when it only took too long): finds out within
+  /// `kGrace` who is to blame, and throws `CommError`.
+  [[noreturn]] void fail(const WatchedCall& call, const std::string& engine_words);
+  /// The call failed for a reason that is known.
+  [[noreturn]] void fail_because(const WatchedCall& call, const std::string& reason);
+
+  static constexpr std::chrono::milliseconds kGrace{600};
+  /// How often a waiting call should look around.
+  static constexpr std::chrono::milliseconds kLookInterval{50};
+
+ private:
+  /// What is known about those that a call waits for.
+  struct Findings {
+    /// Who cannot come, in words.
+    std::vector<std::string> culprits;
+    /// Set when one of them has ended without a word, which may be on its way.
+    bool has_unexplained = false;
+    /// Who has not been heard of, in words.
+    std::vector<std::string> silent;
+    /// Who has failed in this group too; why, where they know it already.
+    bool has_fellows = false;
+    std::vector<std::string> fellows;
+  };
+
+  [[nodiscard]] RankStatus status_in(const WatchedCall& call) const;
+  [[nodiscard]] Findings look(const WatchedCall& call, bool has_failed) const;
+  void look_at(std::int64_t rank, const WatchedCall& call, bool has_failed,
+               Findings& findings) const;
+  [[nodiscard]] Findings search(const WatchedCall& call) const;
+  [[nodiscard]] std::string explain(const Findings& findings, const WatchedCall& call,
+                                    const std::string& engine_words) const;
+  void check_usable(const char* op) const;
+
+  std::string name_;
+  std::vector<std::int64_t> ranks_;
+  std::string key_;
+  std::chrono::milliseconds timeout_;
+  std::shared_ptr<Peers> peers_;
+  bool posted_waiting_ = false;
+  mutable std::mutex mutex_;
+  std::string failure_;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,117 @@
+#include "tessera/comm/world.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/comm/route.h"
+#include "tessera/comm/world_state.h"
+
+namespace tessera {
+namespace detail {
+namespace {
+
+thread_local std::shared_ptr<WorldState> current_world;
+
+/// `TESSERA_CHECK=0` wins over the program's choice: it is there to find out what checks cost.
+bool check_is_on(const WorldOptions& options) {
+  const char* value = std::getenv("TESSERA_CHECK");
+  return options.check && (value == nullptr || std::string_view(value) != "0");
+}
+
+}  // namespace
+
+WorldOptions effective_options(WorldOptions options) {
+  options.check = check_is_on(options);
+  return options;
+}
+
+WorldState::WorldState(std::int64_t rank, std::int64_t size, WorldOptions options)
+    : rank_(rank), size_(size), options_(effective_options(options)) {}
+
+std::shared_ptr<GroupState> WorldState::group(const std::vector<std::int64_t>& ranks,
+                                              std::string name) {
+  auto& found = groups_[ranks];
+  if (found == nullptr) {
+    const auto place = std::find(ranks.begin(), ranks.end(), rank_);
+    found = std::make_shared<GroupState>();
+    found->ranks = ranks;
+    found->index = place - ranks.begin();
+    found->name = name.empty() ? concat('{', joined(ranks, ","), '}') : std::move(name);
+    found->world = weak_from_this();
+  }
+  return found;
+}
+
+RouteCache& WorldState::routes() {
+  if (routes_ == nullptr) routes_ = std::make_shared<RouteCache>();
+  return *routes_;
+}
+
+void WorldState::close_transports() {
+  for (const auto& [ranks, group] : groups_) group->transport.reset();
+}
+
+std::shared_ptr<WorldState> world_of(const Group& group) {
+  auto world = group.state().world.lock();
+  TESSERA_CHECK(world != nullptr, "group ", group.name(),
+                " is used after its world has ended; groups and meshes live inside of launch and "
+                "run_ranks");
+  return world;
+}
+
+Transport& connect(const Group& group) {
+  GroupState& state = group.state();
+  if (state.transport == nullptr) state.transport = world_of(group)->make_transport(state);
+  return *state.transport;
+}
+
+CurrentWorld::CurrentWorld(std::shared_ptr<WorldState> world)
+    : previous_(std::exchange(current_world, std::move(world))) {}
+
+CurrentWorld::~CurrentWorld() { current_world = std::move(previous_); }
+
+}  // namespace detail
+
+World World::current() {
+  TESSERA_CHECK(
+      is_running(),
+      "World::current: the calling thread is no rank; call it inside of the function that "
+      "launch or run_ranks runs");
+  return World(detail::current_world);
+}
+
+bool World::is_running() { return detail::current_world != nullptr; }
+
+std::int64_t World::rank() const { return state_->rank(); }
+
+std::int64_t World::size() const { return state_->size(); }
+
+const char* World::engine() const { return state_->engine(); }
+
+const WorldOptions& World::options() const { return state_->options(); }
+
+Group World::group() const {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(size()));
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  return Group(state_->group(all, "world"));
+}
+
+Group World::group(const std::vector<std::int64_t>& ranks, std::string name) const {
+  std::unordered_set<std::int64_t> seen;
+  for (const auto member : ranks) {
+    TESSERA_CHECK(member >= 0 && member < size(), "World::group: rank ", member, " given among {",
+                  joined(ranks, ","), "}; the world has ranks 0 to ", size() - 1);
+    TESSERA_CHECK(seen.insert(member).second, "World::group: rank ", member, " given twice among {",
+                  joined(ranks, ","), "}; name every member once");
+  }
+  TESSERA_CHECK(seen.contains(rank()), "World::group: ranks {", joined(ranks, ","),
+                "} given on rank ", rank(), "; only members can ask for a group");
+  return Group(state_->group(ranks, std::move(name)));
+}
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/group.h"
+#include "tessera/comm/transport.h"
+#include "tessera/comm/world.h"
+
+namespace tessera::detail {
+
+class RouteCache;
+
+/// What a `Group` refers to: one rank's view of one group.
+struct GroupState {
+  std::vector<std::int64_t> ranks;
+  std::int64_t index = 0;
+  std::string name;
+  /// The world it belongs to, which owns it; gone when the rank's function has returned.
+  std::weak_ptr<WorldState> world;
+  /// Made when the group is first used, see `connect`.
+  std::unique_ptr<Transport> transport;
+};
+
+/// The options as the environment changes them.
+[[nodiscard]] WorldOptions effective_options(WorldOptions options);
+
+/// What a `World` refers to: one rank's view of all ranks. Engines derive from it.
+///
+/// Used by its own rank only, so nothing here is locked; what ranks share lives in the engines.
+class WorldState : public std::enable_shared_from_this<WorldState> {
+ public:
+  WorldState(std::int64_t rank, std::int64_t size, WorldOptions options);
+  virtual ~WorldState() = default;
+
+  [[nodiscard]] std::int64_t rank() const { return rank_; }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] const WorldOptions& options() const { return options_; }
+  [[nodiscard]] virtual const char* engine() const = 0;
+  /// What moving data costs with this engine. The same on all ranks.
+  [[nodiscard]] virtual CostModel cost_model() const { return {}; }
+
+  /// Finds or adds a group; the arguments are checked by `World::group`.
+  std::shared_ptr<GroupState> group(const std::vector<std::int64_t>& ranks, std::string name);
+
+  /// The redistributions that this rank has made before.
+  [[nodiscard]] RouteCache& routes();
+
+  /// Makes one rank's end of a group's transport. Called by all members, in the same order.
+  virtual std::unique_ptr<Transport> make_transport(const GroupState& group) = 0;
+
+  /// The rank's function threw: tells the others why it will not come any more. Otherwise the end of
+  /// the world means that it returned.
+  virtual void fail(const std::string& what) { (void)what; }
+
+ protected:
+  /// Closes all groups' transports. For engines that must do so before their own end.
+  void close_transports();
+
+ private:
+  std::int64_t rank_;
+  std::int64_t size_;
+  WorldOptions options_;
+  std::map<std::vector<std::int64_t>, std::shared_ptr<GroupState>> groups_;
+  std::shared_ptr<RouteCache> routes_;
+};
+
+/// Returns the world of a group. Throws `InvalidArgument` when that has ended.
+[[nodiscard]] std::shared_ptr<WorldState> world_of(const Group& group);
+
+/// Returns the group's transport, made on first use: a rendezvous of its members. Throws
+/// `InvalidArgument` when the world has ended.
+Transport& connect(const Group& group);
+
+/// Makes `world` the calling thread's `World::current()` while alive.
+class CurrentWorld {
+ public:
+  explicit CurrentWorld(std::shared_ptr<WorldState> world);
+  ~CurrentWorld();
+  CurrentWorld(const CurrentWorld&) = delete;
+  CurrentWorld& operator=(const CurrentWorld&) = delete;
+
+ private:
+  std::shared_ptr<WorldState> previous_;
+};
+
+}  // namespace tessera::detail

@@ -1,0 +1,228 @@
+#!/usr/bin/env bash
+# launch_process_test.sh FACT PROBE TESSERA_RUN HELLO: one program under every launcher.
+#
+# Skipped (77) where the launcher or the engine is missing.
+set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+# shellcheck source=../dev/expect.sh
+source "$here/../dev/expect.sh"
+
+probe="$2"
+run="$3"
+hello="$4"
+readonly mpirun=(mpirun --allow-run-as-root --oversubscribe)
+export OMPI_MCA_rmaps_base_oversubscribe=1
+# What an outer launcher of the tests may have set is not ours.
+for name in $(compgen -e | grep -E '^(RANK|WORLD_SIZE|LOCAL_.*|MASTER_.*|PMI_.*|OMPI_COMM_.*|SLURM_.*|TESSERA_.*)$' || true); do
+  unset "$name"
+done
+
+skip() {
+  echo "skipped: $1"
+  exit 77
+}
+needs_engine() {
+  local code=0
+  output="$("$probe" sum --engine "$1" 2>&1)" || code=$?
+  [[ "$code" != 2 || "$output" != *"is not built in"* ]] || skip "$output"
+}
+needs_torchrun() {
+  torchrun="$here/../../.venv/bin/torchrun"
+  [[ -x "$torchrun" ]] || skip "no torchrun in .venv"
+}
+needs_mpirun() { command -v mpirun >/dev/null || skip "no mpirun"; }
+
+free_port() {
+  python3 -c '
+import socket
+server = socket.socket()
+server.bind(("127.0.0.1", 0))
+print(server.getsockname()[1])'
+}
+
+# expect_sums SIZE ENGINE: every rank has printed the right sum.
+expect_sums() {
+  local rank
+  for ((rank = 0; rank < $1; ++rank)); do
+    expect_output "rank $rank of $1 by $2 sums up to $(($1 * ($1 - 1) / 2))"
+  done
+}
+
+hello_runs_everywhere() {
+  [[ -n "$hello" ]] || skip "the examples are not built"
+  expect_pass "$hello"
+  expect_output "rank 0 of 1 (threads) on DeviceMesh([all=1], cpu): the ranks add up to 0"
+  expect_pass "$hello" --ranks 4
+  expect_output "rank 3 of 4 (threads) on DeviceMesh([all=4], cpu): the ranks add up to 6"
+  expect_pass env TESSERA_RANKS=3 "$hello"
+  expect_output "rank 2 of 3 (threads) on DeviceMesh([all=3], cpu): the ranks add up to 3"
+  needs_engine gloo
+  expect_pass "$run" --nproc-per-node 2 "$hello"
+  expect_output "[1] rank 1 of 2 (gloo) on DeviceMesh([all=2], cpu): the ranks add up to 1"
+}
+
+threads_run_alone() {
+  local ranks
+  for ranks in 1 2 5; do
+    expect_pass "$probe" sum --ranks "$ranks"
+    expect_sums "$ranks" threads
+  done
+  expect_pass "$probe" --ranks=3 sum --engine threads --timeout 5
+  expect_sums 3 threads
+}
+
+engines_run_alone() {
+  local engine
+  for engine in gloo mpi; do
+    needs_engine "$engine"
+    expect_pass "$probe" sum --engine "$engine"
+    expect_sums 1 "$engine"
+  done
+}
+
+tessera_run_means_gloo() {
+  needs_engine gloo
+  expect_pass "$run" --nproc-per-node 3 "$probe" sum
+  expect_sums 3 gloo
+}
+
+torchrun_means_gloo() {
+  needs_torchrun
+  needs_engine gloo
+  expect_pass "$torchrun" --no-python --nproc-per-node 2 "$probe" sum
+  expect_sums 2 gloo
+  expect_pass "$torchrun" --standalone --no-python --nproc-per-node 2 "$probe" sum --ranks 2
+  expect_sums 2 gloo
+}
+
+# The keys of the ranks that failed are still in the agent's store.
+torchrun_may_restart() {
+  needs_torchrun
+  needs_engine gloo
+  expect_pass env TESSERA_LOG=info "$torchrun" --standalone --no-python --nproc-per-node 2 \
+    --max-restarts 1 bash -c \
+    'if [[ $TORCHELASTIC_RESTART_COUNT == 0 ]]; then "$0" throw 1; else "$0" sum; fi' "$probe"
+  expect_output "planted failure"
+  expect_sums 2 gloo
+}
+
+mpirun_means_mpi() {
+  needs_mpirun
+  needs_engine mpi
+  expect_pass "${mpirun[@]}" -n 3 "$probe" sum
+  expect_sums 3 mpi
+  expect_pass "${mpirun[@]}" -n 1 "$probe" sum --engine threads --ranks 3
+  expect_sums 3 threads
+}
+
+mpirun_may_use_gloo() {
+  needs_mpirun
+  needs_engine gloo
+  expect_pass "${mpirun[@]}" -x "MASTER_PORT=$(free_port)" -n 2 "$probe" sum --engine gloo
+  expect_sums 2 gloo
+}
+
+# Slurm is not here; what srun sets for two tasks on one host is.
+sruns_variables_suffice() {
+  needs_engine gloo
+  local rank
+  local -a step=(env SLURM_JOB_ID=$((RANDOM * 7)) SLURM_STEP_ID=0 SLURM_NTASKS=2 SLURM_NNODES=1
+    SLURM_JOB_NODELIST='gpu[01-02]' TESSERA_ENGINE=gloo)
+  expect_pass bash -c '
+    "$@" SLURM_PROCID=1 SLURM_LOCALID=1 "$0" sum & second=$!
+    "$@" SLURM_PROCID=0 SLURM_LOCALID=0 "$0" sum; wait "$second"' "$probe" "${step[@]}"
+  expect_sums 2 gloo
+}
+
+failures_name_the_rank() {
+  expect_fail 1 "$probe" throw 1 --ranks 3
+  expect_output "launch_probe: rank 1: planted failure"
+  needs_engine gloo
+  expect_fail 1 "$run" --nproc-per-node 3 "$probe" throw 1
+  expect_output "[1] launch_probe: rank 1: planted failure" "[0] launch_probe: rank 0: " \
+    "[2] launch_probe: rank 2: " "tessera_run: rank 1 failed first: exit code 1"
+  expect_fail 137 "$run" --nproc-per-node 3 "$probe" kill 2
+  expect_output "tessera_run: rank 2 failed first: killed by signal 9 (SIGKILL)" \
+    "[0] launch_probe: rank 0: "
+  expect_fail 7 "$run" --nproc-per-node 2 "$probe" exit 0
+  expect_output "tessera_run: rank 0 failed first: exit code 7"
+}
+
+torchrun_shows_the_reason() {
+  needs_torchrun
+  needs_engine gloo
+  expect_fail any "$torchrun" --standalone --no-python --nproc-per-node 2 "$probe" throw 1
+  expect_output "launch_probe: rank 1: planted failure" "Root Cause"
+  output="${output##*Root Cause}"
+  expect_output "rank : 1 (local_rank: 1)" "traceback : rank 1: planted failure"
+}
+
+mpirun_ends_with_a_failure() {
+  needs_mpirun
+  needs_engine mpi
+  expect_fail any timeout 60 "${mpirun[@]}" -n 3 "$probe" throw 1
+  expect_output "launch_probe: rank 1: planted failure"
+  expect_fail any timeout 60 "${mpirun[@]}" -n 3 "$probe" kill 2
+}
+
+# refuse TEXT ENV...: the probe with these variables ends with 2 and says so.
+refuse() {
+  local text="$1"
+  shift
+  expect_fail 2 env "$@" "$probe" sum
+  expect_output "launch_probe: launch: $text"
+}
+
+bad_environments_are_refused() {
+  refuse "RANK=1 given, but WORLD_SIZE is missing" RANK=1
+  refuse "RANK=x given; an integer from 0 to 16777215 is expected" RANK=x WORLD_SIZE=2
+  refuse "RANK=2 given with WORLD_SIZE=2; a rank from 0 to 1 is expected" RANK=2 WORLD_SIZE=2
+  refuse "MASTER_PORT=99999 given; an integer from 1 to 65535 is expected" \
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=99999
+  refuse "RANK=1, WORLD_SIZE=2 (of torchrun) and OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2 (of mpirun) disagree" \
+    RANK=1 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2
+  expect_fail 2 "$probe" sum --ranks
+  expect_output "launch_probe: launch: --ranks is given without a value"
+  expect_fail 2 env TESSERA_LOG=loud "$probe" sum
+  expect_output "launch_probe: TESSERA_LOG=loud given; error, warning, info or debug is expected"
+}
+
+log_names_source_and_rank() {
+  expect_pass "$probe" log --ranks 2
+  expect_output "[rank 0] tessera warning: probe of warning by the rank" \
+    "[rank 1] tessera error: probe of error by the rank" \
+    "tessera error: probe of error by another thread"
+  [[ "$output" != *"info:"* && "$output" != *"debug:"* ]] || fail "more than warnings"
+  expect_pass env TESSERA_LOG=debug "$probe" log --ranks 2
+  expect_output "tessera info: launch: no launcher; engine threads, 2 rank(s) as threads" \
+    "[rank 1] tessera debug: probe of debug by the rank"
+  needs_engine gloo
+  expect_pass env TESSERA_LOG=info "$run" --nproc-per-node 2 "$probe" log
+  expect_output "[1] [rank 1] tessera info: launch: torchrun (RANK=1, WORLD_SIZE=2); engine gloo" \
+    "[1] [rank 1] tessera info: probe of info by another thread"
+}
+
+# expect_local_listeners: what the last output says of listeners is on loopback. 0100007F is 127.0.0.1; the
+# long ones are ::ffff:127.0.0.1 and ::1.
+expect_local_listeners() {
+  local loopback='^(0100007F|0000000000000000FFFF00000100007F|00000000000000000000000001000000):'
+  output="$(sed -n 's/.*listens //p' <<<"$output")"
+  ! grep -vE "$loopback" <<<"$output" | grep . || fail "a listener beyond loopback"
+}
+
+nothing_listens_beyond_loopback() {
+  needs_engine gloo
+  expect_pass "$run" --nproc-per-node 2 "$probe" listeners
+  expect_local_listeners
+  [[ -n "$output" ]] || fail "no listener at all: the probe does not see them"
+  # Without tessera_run's file, rank 0 listens for the others.
+  expect_pass env LOCAL_WORLD_SIZE=2 WORLD_SIZE=2 "MASTER_PORT=$(free_port)" bash -c \
+    'RANK=1 "$0" listeners & second=$!; RANK=0 "$0" listeners; wait "$second"' "$probe"
+  expect_local_listeners
+  needs_mpirun
+  needs_engine mpi
+  expect_pass "${mpirun[@]}" -n 2 "$probe" listeners
+  expect_local_listeners
+}
+
+"$1"

@@ -1,0 +1,247 @@
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/ops/full.h>
+
+#include "comm/process/fault_work.h"
+#include "comm/process/gloo_ranks.h"
+#include "tessera/base/concat.h"
+#include "tessera/comm/comm_error.h"
+#include "tessera/comm/world_state.h"
+
+namespace tessera::test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+/// When survivors must have thrown after a rank is gone, and when their processes must have ended.
+constexpr milliseconds kThrown{3000};
+constexpr milliseconds kEnded{4500};
+
+/// Processes of a gloo world that meet in a file of their own.
+class GlooJob {
+ public:
+  GlooJob(std::int64_t size, const RankFunction& fn)
+      : processes_(size, [this, size, fn](std::int64_t rank) {
+          detail::Rendezvous rendezvous;
+          rendezvous.file = folder_.path() + "/store";
+          return run_gloo_rank(rank, size, rendezvous, short_options(), [&](World& world) {
+            try {
+              fn(world);
+            } catch (const CommError& error) {
+              std::cout << "after " << error.elapsed().count() << " ms" << std::endl;
+              throw;
+            }
+          });
+        }) {}
+
+  [[nodiscard]] Processes& processes() { return processes_; }
+
+ private:
+  TemporaryFolder folder_;
+  Processes processes_;
+};
+
+/// Expects that all ranks but one ended in time, with an error that has all of `words`.
+void expect_survivors_say(const std::vector<ProcessResult>& results, std::int64_t victim,
+                          milliseconds gone_at, const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (static_cast<std::int64_t>(i) == victim) continue;
+    EXPECT_FALSE(results[i].overdue) << outputs_of(results);
+    EXPECT_EQ(results[i].status, 1) << outputs_of(results);
+    EXPECT_LE(results[i].ended, gone_at + kEnded) << outputs_of(results);
+    for (const auto& word : words) EXPECT_THAT(results[i].output, HasSubstr(word)) << "rank " << i;
+  }
+}
+
+milliseconds since_begin(const Processes& processes) {
+  return std::chrono::duration_cast<milliseconds>(Processes::Clock::now() - processes.begin());
+}
+
+TEST(GlooFaultTest, SurvivorsNameAKilledRank) {
+  constexpr int kKills = 30;
+  constexpr int kAtATime = 2;
+  constexpr std::int64_t kSize = 3;
+  std::mt19937 random(7);
+  for (int kill = 0; kill < kKills; kill += kAtATime) {
+    std::vector<std::unique_ptr<GlooJob>> jobs;
+    for (int i = 0; i < kAtATime; ++i)
+      jobs.push_back(std::make_unique<GlooJob>(kSize, work_forever));
+    for (auto& job : jobs) {
+      Processes& processes = job->processes();
+      ASSERT_TRUE(processes.wait_for_output("ready", milliseconds(20'000)))
+          << outputs_of(processes.finish(milliseconds(0)));
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
+      const auto victim = static_cast<std::int64_t>(random() % kSize);
+      processes.signal(victim, SIGKILL);
+      const auto gone_at = since_begin(processes);
+      const auto results = processes.finish(gone_at + kEnded + milliseconds(3000));
+      SCOPED_TRACE(concat("kill ", kill, " of rank ", victim, '\n', outputs_of(results)));
+      expect_survivors_say(results, victim, gone_at,
+                           {concat("rank ", victim, " is gone: process "), "on group world"});
+      EXPECT_EQ(results[static_cast<std::size_t>(victim)].status, 128 + SIGKILL);
+    }
+  }
+}
+
+TEST(GlooFaultTest, SurvivorsNameARankThatEndsInAnotherWay) {
+  struct Ending {
+    const char* name;
+    std::function<void()> end;
+    std::string words;
+  };
+  const std::vector<Ending> endings = {
+      {"throws", [] { throw std::runtime_error("no more data"); }, "rank 1 failed: no more data"},
+      {"runs out of memory", [] { throw std::bad_alloc(); }, "rank 1 failed: std::bad_alloc"},
+      {"returns", [] {}, "rank 1 has returned without calling it"},
+      {"exits", [] { std::exit(3); }, "rank 1 is gone: process "},
+      {"aborts", [] { std::abort(); }, "rank 1 is gone: process "},
+  };
+  for (const auto& ending : endings) {
+    SCOPED_TRACE(ending.name);
+    GlooJob job(3, [&](World& world) {
+      for (std::int64_t round = 0; round < 5; ++round) work_once(world.group(), round);
+      if (world.rank() == 1) return ending.end();
+      work_forever(world);
+    });
+    const auto results = job.processes().finish(milliseconds(15'000));
+    expect_survivors_say(results, 1, milliseconds(11'000),
+                         {ending.words, "in all_reduce(float32[100]"});
+    EXPECT_FALSE(results[1].overdue);
+    for (const std::size_t rank : {0, 2}) {
+      const auto at = results[rank].output.find("after ");
+      ASSERT_NE(at, std::string::npos) << outputs_of(results);
+      EXPECT_LT(std::atoi(results[rank].output.c_str() + at + 6), 1500) << outputs_of(results);
+    }
+  }
+}
+
+TEST(GlooFaultTest, ARankThatNeverComesIsNamedAfterTheTimeLimit) {
+  GlooJob job(3, [](World& world) {
+    if (world.rank() == 2) std::this_thread::sleep_for(milliseconds(4200));
+    work_forever(world);
+  });
+  const auto results = job.processes().finish(milliseconds(20'000));
+  expect_survivors_say(results, 2, milliseconds(10'000),
+                       {"rank 2 did not come (process ", "is running)", "the time limit is 2000 ms",
+                        "all_reduce on group world"});
+  for (const std::size_t rank : {0, 1}) {
+    const auto at = results[rank].output.find("after ");
+    const int elapsed = std::atoi(results[rank].output.c_str() + at + 6);
+    EXPECT_GE(elapsed, 2000);
+    EXPECT_LE(elapsed, kThrown.count()) << outputs_of(results);
+  }
+  // Who comes too late learns that the others have given up, and why.
+  EXPECT_THAT(results[2].output, HasSubstr("did not come"));
+  EXPECT_EQ(results[2].status, 1);
+}
+
+TEST(GlooFaultTest, AStoppedRankIsNamed) {
+  GlooJob job(3, work_forever);
+  Processes& processes = job.processes();
+  ASSERT_TRUE(processes.wait_for_output("ready", milliseconds(20'000)));
+  processes.signal(1, SIGSTOP);
+  const auto gone_at = since_begin(processes);
+  const auto results = processes.finish(gone_at + kEnded + milliseconds(1000));
+  expect_survivors_say(results, 1, gone_at, {"rank 1 did not come (process ", "is stopped)"});
+}
+
+TEST(GlooFaultTest, ASlowRankIsNotBlamed) {
+  run_gloo(
+      3,
+      [](World& world) {
+        for (std::int64_t round = 0; round < 3; ++round) {
+          if (world.rank() == round) std::this_thread::sleep_for(milliseconds(1200));
+          work_once(world.group(), round);
+        }
+      },
+      short_options());
+}
+
+TEST(GlooFaultTest, CallsOnDifferentGroupsAreNamedAfterTheTimeLimit) {
+  GlooJob job(3, [](World& world) {
+    if (world.rank() < 2) work_once(world.group({0, 1}, "pair"), 0);
+    const Group group = world.rank() == 1 ? world.group({0, 1}) : world.group();
+    work_once(group, 1);
+  });
+  const auto results = job.processes().finish(milliseconds(20'000));
+  expect_survivors_say(results, 1, milliseconds(10'000), {": rank 1 "});
+  // Who gives up first may have said so when the others do.
+  const auto says_where = [](const std::string& group) {
+    return ContainsRegex(concat("(it calls all_reduce\\(float32\\[100\\] sum, round 1\\) on group ",
+                                group, "|failed: all_reduce on group ", group, ")"));
+  };
+  EXPECT_THAT(results[0].output, says_where("pair"));
+  EXPECT_THAT(results[1].output, says_where("world"));
+}
+
+TEST(GlooFaultTest, AGroupThatFailedToConnectStaysFailed) {
+  run_gloo(3, [](World& world) {
+    if (world.rank() == 2) return;
+    const Group group = world.group({2, 0, 1}, "turned");
+    for (const char* words : {"rank 2 has returned without calling it, in connect()",
+                              "the group cannot be used any more since it failed: rank 2"}) {
+      try {
+        work_once(group, 0);
+        ADD_FAILURE() << "the group can be used";
+      } catch (const CommError& error) {
+        EXPECT_THAT(error.what(), HasSubstr(words));
+        EXPECT_EQ(error.group(), "turned");
+      }
+    }
+  });
+}
+
+TEST(GlooFaultTest, MessagesThatDoNotMatchAreErrorsOnBothSides) {
+  GlooJob job(3, [](World& world) {
+    detail::Transport& transport = detail::connect(world.group());
+    const at::Tensor data = at::full({4}, 1, at::kFloat);
+    if (world.rank() == 0) {
+      transport.check({"send", "float32[4]"});
+      transport.send(data, 1, 0)->wait();
+    } else if (world.rank() == 1) {
+      transport.check({"recv", "float32[5]"});
+      transport.receive(at::full({5}, 1, at::kFloat), 0, 0)->wait();
+    }
+  });
+  const auto results = job.processes().finish(milliseconds(20'000));
+  expect_survivors_say(
+      results, 2, milliseconds(10'000),
+      {"the ranks do not agree: rank 0 calls send(float32[4]), rank 1 calls recv(float32[5])"});
+  EXPECT_EQ(results[2].status, 0);
+}
+
+TEST(GlooFaultTest, AMessageFromAnotherPeerThanExpectedIsNamedAfterTheTimeLimit) {
+  GlooJob job(3, [](World& world) {
+    detail::Transport& transport = detail::connect(world.group());
+    const at::Tensor data = at::full({4}, 1, at::kFloat);
+    if (world.rank() == 0) {
+      transport.check({"send", "float32[4]"});
+      transport.send(data, 1, 0)->wait();
+    } else if (world.rank() == 1) {
+      transport.check({"recv", "float32[4]"});
+      transport.receive(data, 2, 0)->wait();
+    } else {
+      std::this_thread::sleep_for(milliseconds(4000));
+    }
+  });
+  const auto results = job.processes().finish(milliseconds(20'000));
+  EXPECT_THAT(
+      results[0].output,
+      ContainsRegex(
+          "rank 1 failed( in recv\\(float32\\[4\\], from rank 2, tag 0\\)|: recv on group)"));
+  EXPECT_THAT(results[1].output, HasSubstr("rank 2 did not come"));
+  EXPECT_EQ(results[0].status, 1);
+  EXPECT_EQ(results[1].status, 1);
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,69 @@
+#include "comm/process/gloo_ranks.h"
+
+#include <iostream>
+
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+
+#include "tessera/base/concat.h"
+#include "tessera/comm/world_state.h"
+
+namespace tessera::test {
+
+WorldOptions short_options() {
+  WorldOptions options;
+  options.timeout = std::chrono::seconds(2);
+  return options;
+}
+
+WorldOptions patient_options() {
+  WorldOptions options;
+  options.timeout = std::chrono::seconds(20);
+  return options;
+}
+
+int run_gloo_rank(std::int64_t rank, std::int64_t size, const detail::Rendezvous& rendezvous,
+                  const WorldOptions& options, const RankFunction& fn) {
+  at::set_num_threads(1);
+  try {
+    const auto state = detail::make_gloo_world(rank, size, rendezvous, options);
+    const detail::CurrentWorld current(state);
+    World world(state);
+    try {
+      fn(world);
+    } catch (const std::exception& error) {
+      state->fail(error.what());
+      throw;
+    }
+  } catch (const std::exception& error) {
+    std::cout << "threw: " << error.what() << std::endl;
+    return 1;
+  }
+  return ::testing::Test::HasFailure() ? 1 : 0;
+}
+
+void run_gloo(std::int64_t size, const RankFunction& fn, const WorldOptions& options) {
+  const TemporaryFolder folder;
+  Processes processes(size, [&](std::int64_t rank) {
+    detail::Rendezvous rendezvous;
+    rendezvous.file = folder.path() + "/store";
+    return run_gloo_rank(rank, size, rendezvous, options, fn);
+  });
+  const auto results = processes.finish(std::chrono::seconds(90));
+  for (const auto& result : results) {
+    EXPECT_EQ(result.status, 0) << outputs_of(results);
+    EXPECT_FALSE(result.overdue);
+  }
+}
+
+std::string outputs_of(const std::vector<ProcessResult>& results) {
+  std::string text;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    text += concat("process ", i, " ended after ", results[i].ended.count(), " ms with ",
+                   results[i].status, ":\n", results[i].output, '\n');
+  }
+  return text;
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "comm/process/run_processes.h"
+#include "tessera/comm/c10d/engines.h"
+#include "tessera/comm/world.h"
+
+namespace tessera::test {
+
+using RankFunction = std::function<void(World&)>;
+
+/// The time limit of worlds in tests of faults: 2 s.
+[[nodiscard]] WorldOptions short_options();
+/// That of worlds in which nothing should take long: 20 s.
+[[nodiscard]] WorldOptions patient_options();
+
+/// Runs `fn` as a rank of a gloo world, as `launch` would: prints what it throws, and returns 1
+/// then, or when an expectation of GoogleTest failed in it.
+int run_gloo_rank(std::int64_t rank, std::int64_t size, const detail::Rendezvous& rendezvous,
+                  const WorldOptions& options, const RankFunction& fn);
+
+/// Runs `fn` on `size` processes that meet in a file, and expects all of them to return in time.
+void run_gloo(std::int64_t size, const RankFunction& fn,
+              const WorldOptions& options = patient_options());
+
+/// What processes printed, for messages of tests.
+[[nodiscard]] std::string outputs_of(const std::vector<ProcessResult>& results);
+
+}  // namespace tessera::test

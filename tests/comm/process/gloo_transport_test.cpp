@@ -1,0 +1,38 @@
+#include <gtest/gtest.h>
+
+#include "comm/process/gloo_ranks.h"
+#include "comm/process/transport_cases.h"
+
+namespace tessera::test {
+namespace {
+
+TEST(GlooTransportTest, MovesReducesAndComparesOnOneToFourRanks) {
+  for (const std::int64_t size : {1, 2, 3, 4}) {
+    SCOPED_TRACE(size);
+    run_gloo(size, [](World& world) {
+      const Group group = world.group();
+      EXPECT_STREQ(group.engine(), "gloo");
+      check_moves(group);
+      check_reductions(group);
+      check_messages(group);
+      check_async(group);
+      check_records(group);
+    });
+  }
+}
+
+TEST(GlooTransportTest, GroupsOfSomeRanksNumberTheirMembersInTheirOrder) {
+  run_gloo(4, [](World& world) {
+    if (world.rank() != 1) {
+      const Group three = world.group({3, 0, 2}, "three");
+      check_records(three);
+      check_messages(three);
+    }
+    if (world.rank() % 2 == 1) check_async(world.group({3, 1}));
+    check_async(world.group({world.rank()}));
+    check_records(world.group());
+  });
+}
+
+}  // namespace
+}  // namespace tessera::test

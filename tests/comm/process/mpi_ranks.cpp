@@ -1,0 +1,172 @@
+// A rank of an MPI job, for mpi_test: `mpirun -n 4 mpi_ranks CASE [NUMBER]`. Prints what it throws, as
+// `launch` would, and ends with 1 then, or when an expectation failed.
+
+#include <algorithm>
+#include <csignal>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <set>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+
+#include "comm/process/fault_work.h"
+#include "comm/process/mismatch_cases.h"
+#include "comm/process/sample_cases.h"
+#include "comm/process/transport_cases.h"
+#include "tessera/base/concat.h"
+#include "tessera/comm/c10d/engines.h"
+#include "tessera/comm/collectives.h"
+#include "tessera/comm/comm_error.h"
+#include "tessera/comm/world_state.h"
+
+namespace tessera::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+void check_everything(World& world) {
+  const Group group = world.group();
+  EXPECT_STREQ(group.engine(), "mpi");
+  check_moves(group);
+  check_reductions(group);
+  check_messages(group);
+  check_async(group);
+  check_records(group);
+}
+
+void check_groups(World& world) {
+  if (world.size() < 4) return;
+  if (world.rank() != 1 && world.rank() < 4) {
+    const Group three = world.group({3, 0, 2}, "three");
+    check_records(three);
+    check_messages(three);
+  }
+  if (world.rank() % 2 == 1) check_async(world.group({3, 1}));
+  check_async(world.group({world.rank()}));
+  check_records(world.group());
+}
+
+/// Groups stay failed, and MPI ends the job at the end of a world that had one; so this prints its own
+/// verdict before that.
+void find_mismatches(World& world, std::size_t first) {
+  check_mismatches(world.rank(), all_groups_of(world.size(), 4), first);
+  // The first rank to end ends all others.
+  barrier(world.group());
+  const char* verdict = ::testing::Test::HasFailure() ? "missed" : "found";
+  std::cout << concat("mismatches ", verdict, " on rank ", world.rank(), '\n') << std::flush;
+}
+
+void check_samples(World& world, std::uint64_t first) {
+  check_redistributions(world, first, 200);
+  check_collectives(world, first, 40);
+  check_gradients_and_traffic(world);
+}
+
+/// Works until told to end, in one of several ways, on rank 1.
+void end_early(World& world, const std::function<void()>& end) {
+  for (std::int64_t round = 0; round < 5; ++round) work_once(world.group(), round);
+  if (world.rank() == 1) return end();
+  work_forever(world);
+}
+
+using Case = std::function<void(World&)>;
+
+std::map<std::string, Case> all_cases(std::uint64_t number) {
+  return {
+      {"everything", check_everything},
+      {"moves",
+       [](World& world) {
+         check_moves(world.group());
+         check_messages(world.group());
+         const at::Tensor data = at::full({10}, world.rank(), at::kInt);
+         const std::vector<std::int64_t> counts = {4, 1, 5};
+         const at::Tensor part =
+             at::full({counts[static_cast<std::size_t>(world.rank())]}, 0, at::kInt);
+         detail::Transport& transport = detail::connect(world.group());
+         transport.reduce_scatter(part, data, counts, ReduceOp::sum)->wait();
+         transport.all_reduce(data, ReduceOp::sum)->wait();
+         EXPECT_TRUE(part.eq(3).all().item<bool>());
+         EXPECT_TRUE(data.eq(3).all().item<bool>());
+       }},
+      {"groups", check_groups},
+      {"mismatches", [=](World& world) { find_mismatches(world, number); }},
+      {"samples", [=](World& world) { check_samples(world, number); }},
+      {"work", work_forever},
+      {"throws",
+       [](World& world) { end_early(world, [] { throw std::runtime_error("no more data"); }); }},
+      {"returns", [](World& world) { end_early(world, [] {}); }},
+      {"exits", [](World& world) { end_early(world, [] { std::exit(3); }); }},
+      {"kills_itself", [](World& world) { end_early(world, [] { std::raise(SIGKILL); }); }},
+      {"never_comes",
+       [](World& world) {
+         if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
+         work_forever(world);
+       }},
+      {"never_connects",
+       [](World& world) {
+         if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
+         work_once(world.group({2, 1, 0}, "turned"), 0);
+       }},
+      {"slow",
+       [](World& world) {
+         for (std::int64_t round = 0; round < world.size(); ++round) {
+           if (world.rank() == round) std::this_thread::sleep_for(milliseconds(1200));
+           work_once(world.group(), round);
+         }
+       }},
+      {"forgets",
+       [](World& world) {
+         const at::Tensor data = at::full({100}, 1, at::kFloat);
+         (void)detail::connect(world.group()).all_reduce(data, ReduceOp::sum);
+       }},
+      {"wrong_group",
+       [](World& world) {
+         if (world.rank() < 2) work_once(world.group({0, 1}, "pair"), 0);
+         work_once(world.rank() == 1 ? world.group({0, 1}) : world.group(), 1);
+       }},
+  };
+}
+
+/// Short where ranks are to be missed.
+std::chrono::seconds timeout_of(const std::string& name) {
+  const std::set<std::string> patient = {"everything", "groups", "mismatches", "moves", "samples"};
+  return std::chrono::seconds(patient.contains(name) ? 20 : 2);
+}
+
+int run(const Case& body, std::chrono::seconds timeout) {
+  at::set_num_threads(1);
+  WorldOptions options;
+  options.timeout = timeout;
+  try {
+    const auto state = detail::make_mpi_world(options);
+    const detail::CurrentWorld current(state);
+    World world(state);
+    try {
+      body(world);
+    } catch (const std::exception& error) {
+      std::cout << concat("rank ", world.rank(), " threw: ", error.what(), '\n') << std::flush;
+      state->fail(error.what());
+      throw;
+    }
+  } catch (const std::exception&) {
+    return 1;
+  }
+  return ::testing::Test::HasFailure() ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace tessera::test
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const auto cases = tessera::test::all_cases(argc > 2 ? std::stoull(argv[2]) : 0);
+  const auto found = cases.find(argc > 1 ? argv[1] : "");
+  if (found == cases.end()) return 2;
+  return tessera::test::run(found->second, tessera::test::timeout_of(found->first));
+}

@@ -1,0 +1,217 @@
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <regex>
+#include <sstream>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "comm/process/mismatch_cases.h"
+#include "comm/process/run_processes.h"
+#include "tessera/base/concat.h"
+
+namespace tessera::test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+/// `mpirun -n SIZE mpi_ranks CASE [NUMBER]`, as a process of its own.
+class MpiJob {
+ public:
+  MpiJob(int size, std::string name, std::vector<std::string> flags = {})
+      : processes_(1, [=, this](std::int64_t) {
+          // Open MPI keeps files there, in which several jobs can get into each other's way.
+          setenv("TMPDIR", folder_.path().c_str(), 1);
+          std::vector<std::string> words = {TESSERA_MPIEXEC,
+                                            "--allow-run-as-root",
+                                            "--oversubscribe",
+                                            "--mca",
+                                            "btl",
+                                            "self,vader",
+                                            "-n",
+                                            concat(size)};
+          words.insert(words.end(), flags.begin(), flags.end());
+          words.push_back(TESSERA_MPI_RANKS);
+          std::istringstream parts(name);
+          for (std::string part; parts >> part;) words.push_back(part);
+          std::vector<char*> arguments;
+          for (auto& word : words) arguments.push_back(word.data());
+          arguments.push_back(nullptr);
+          execvp(arguments[0], arguments.data());
+          return 127;
+        }) {}
+
+  [[nodiscard]] Processes& processes() { return processes_; }
+  ProcessResult finish(milliseconds limit = milliseconds(60'000)) {
+    return processes_.finish(limit)[0];
+  }
+
+  /// The process ids of the ranks, from what they print when they are ready.
+  std::vector<pid_t> wait_until_ready(std::size_t size) {
+    for (int attempt = 0; attempt < 3000; ++attempt) {
+      (void)processes_.wait_for_output("\x01", milliseconds(10));
+      const std::string output = processes_.output(0);
+      static const std::regex kReady("ready, rank ([0-9]+) is process ([0-9]+)");
+      std::vector<pid_t> pids(size, 0);
+      std::size_t found = 0;
+      for (std::sregex_iterator it(output.begin(), output.end(), kReady), end; it != end; ++it) {
+        pids[std::stoul((*it)[1])] = std::stoi((*it)[2]);
+        ++found;
+      }
+      if (found == size) return pids;
+    }
+    return {};
+  }
+
+ private:
+  TemporaryFolder folder_;
+  Processes processes_;
+};
+
+TEST(MpiTest, MovesReducesAndComparesOnOneToFourRanks) {
+  for (const int size : {1, 2, 3, 4}) {
+    const auto result = MpiJob(size, "everything").finish();
+    EXPECT_EQ(result.status, 0) << "size " << size << '\n' << result.output;
+  }
+}
+
+TEST(MpiTest, GoesInPiecesWhatIsLongerThanMpiCanCount) {
+  // Small ones into many pieces, large ones into some.
+  const auto small = MpiJob(3, "moves", {"-x", "TESSERA_MPI_MOST_ELEMENTS=3"}).finish();
+  EXPECT_EQ(small.status, 0) << small.output;
+  const auto large = MpiJob(3, "everything", {"-x", "TESSERA_MPI_MOST_ELEMENTS=5000"}).finish();
+  EXPECT_EQ(large.status, 0) << large.output;
+}
+
+TEST(MpiTest, GroupsOfSomeRanksNumberTheirMembersInTheirOrder) {
+  const auto result = MpiJob(4, "groups").finish();
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
+TEST(MpiTest, EveryMismatchIsFoundOnAllRanksBeforeDataMoves) {
+  constexpr int kRanks = 6;
+  const std::size_t at_a_time = all_groups_of(kRanks, 4).size();
+  const std::size_t cases = all_mismatches().size() * kMismatchSeeds;
+  for (std::size_t first = 0; first < cases; first += at_a_time) {
+    const auto result = MpiJob(kRanks, concat("mismatches ", first)).finish();
+    for (int rank = 0; rank < kRanks; ++rank) {
+      EXPECT_THAT(result.output, HasSubstr(concat("mismatches found on rank ", rank)));
+    }
+    EXPECT_NE(result.status, 0) << "a failed group must end the job";
+  }
+}
+
+TEST(MpiTest, RandomCallsGiveWhatFollowsFromTheInputs) {
+  for (const int size : {2, 4}) {
+    const auto result = MpiJob(size, concat("samples ", 1000 * size)).finish();
+    EXPECT_EQ(result.status, 0) << "size " << size << '\n' << result.output;
+  }
+}
+
+TEST(MpiTest, ASlowRankIsNotBlamed) {
+  const auto result = MpiJob(3, "slow").finish();
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
+TEST(MpiTest, AnOperationThatNobodyWaitsForDoesNoHarm) {
+  const auto result = MpiJob(3, "forgets").finish();
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
+/// Expects ranks 0 and 2 to have said this, and the job to have failed.
+void expect_survivors_say(const ProcessResult& result, const std::string& words) {
+  for (const int rank : {0, 2}) {
+    const std::regex said(concat("rank ", rank, " threw: [^\n]*", words));
+    EXPECT_TRUE(std::regex_search(result.output, said)) << words << '\n' << result.output;
+  }
+  EXPECT_NE(result.status, 0) << result.output;
+  EXPECT_FALSE(result.overdue) << result.output;
+}
+
+TEST(MpiTest, SurvivorsNameARankThatEndsOrDoesNotCome) {
+  expect_survivors_say(MpiJob(3, "throws").finish(), "rank 1 failed: no more data");
+  expect_survivors_say(MpiJob(3, "returns").finish(), "rank 1 has returned without calling it");
+  expect_survivors_say(MpiJob(3, "never_comes").finish(),
+                       "rank 1 did not come .process [0-9]+ on [^ ]+ is running.; the time limit");
+  expect_survivors_say(MpiJob(3, "never_connects").finish(), "rank 1 did not come");
+}
+
+TEST(MpiTest, SurvivorsThatMpirunLetsLiveNameARankThatIsGone) {
+  for (const char* name : {"exits", "kills_itself"}) {
+    const auto result = MpiJob(3, name, {"--enable-recovery"}).finish();
+    for (const int rank : {0, 2}) {
+      const std::regex said(concat("rank ", rank, " threw: [^\n]*rank 1 is gone: process"));
+      EXPECT_TRUE(std::regex_search(result.output, said)) << name << '\n' << result.output;
+    }
+    EXPECT_FALSE(result.overdue) << result.output;
+  }
+}
+
+TEST(MpiTest, CallsOnDifferentGroupsAreNamed) {
+  const auto result = MpiJob(3, "wrong_group").finish();
+  // Who gives up first may have said so when the others do.
+  EXPECT_THAT(result.output,
+              testing::ContainsRegex("rank 0 threw: [^\n]*: rank 1 (did not come|failed)"));
+  EXPECT_THAT(result.output,
+              testing::ContainsRegex("(it calls all_reduce\\(float32\\[100\\] sum, round "
+                                     "1\\)|failed: all_reduce) on group pair"));
+  EXPECT_NE(result.status, 0);
+}
+
+/// True while a process of that id runs this test's program for ranks.
+bool is_rank(pid_t pid) {
+  std::error_code ignored;
+  return std::filesystem::read_symlink(concat("/proc/", pid, "/exe"), ignored) == TESSERA_MPI_RANKS;
+}
+
+TEST(MpiTest, KillingARankEndsTheJobAndLeavesNobody) {
+  constexpr int kKills = 10;
+  constexpr int kAtATime = 2;
+  std::mt19937 random(11);
+  for (int kill_number = 0; kill_number < kKills; kill_number += kAtATime) {
+    std::vector<std::unique_ptr<MpiJob>> jobs;
+    // With recovery mpirun lets the survivors live, so that they find out for themselves; it then
+    // always ends with 0. By default it kills them at once, names the rank and ends with an error.
+    for (int i = 0; i < kAtATime; ++i) {
+      const bool survive = i % 2 == 0;
+      jobs.push_back(std::make_unique<MpiJob>(
+          3, "work",
+          survive ? std::vector<std::string>{"--enable-recovery"} : std::vector<std::string>{}));
+    }
+    for (int i = 0; i < kAtATime; ++i) {
+      MpiJob& job = *jobs[static_cast<std::size_t>(i)];
+      const auto pids = job.wait_until_ready(3);
+      ASSERT_EQ(pids.size(), 3U) << job.finish(milliseconds(0)).output;
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
+      const auto victim = random() % 3;
+      kill(pids[victim], SIGKILL);
+      const auto gone_at = std::chrono::duration_cast<milliseconds>(Processes::Clock::now() -
+                                                                    job.processes().begin());
+      const auto result = job.finish(gone_at + milliseconds(8000));
+      SCOPED_TRACE(concat("kill ", kill_number + i, " of rank ", victim, '\n', result.output));
+      EXPECT_FALSE(result.overdue);
+      if (i % 2 == 0) {
+        for (std::size_t rank = 0; rank < 3; ++rank) {
+          if (rank == victim) continue;
+          const std::regex said(
+              concat("rank ", rank, " threw: [^\n]*rank ", victim, " is gone: process"));
+          EXPECT_TRUE(std::regex_search(result.output, said));
+        }
+      } else {
+        EXPECT_NE(result.status, 0);
+        EXPECT_THAT(result.output, HasSubstr(concat("process rank ", victim)));
+      }
+      for (const auto pid : pids) EXPECT_FALSE(is_rank(pid)) << pid << " is left";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test

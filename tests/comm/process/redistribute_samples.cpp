@@ -1,0 +1,169 @@
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include "comm/process/sample_cases.h"
+#include "support/random_layout.h"
+#include "tessera/base/concat.h"
+#include "tessera/base/error.h"
+#include "tessera/comm/collectives.h"
+#include "tessera/comm/redistribute_local.h"
+#include "tessera/comm/world_state.h"
+#include "tessera/plan/redistribute_plan.h"
+
+namespace tessera::test {
+namespace {
+
+struct Sample {
+  Layout from;
+  Layout to;
+  at::ScalarType dtype;
+  /// Of all `Partial`s.
+  ReduceOp op;
+  RedistributeLocalOptions options;
+  bool strided;
+};
+
+/// A mesh of some of the ranks, in any order.
+MeshShape draw_mesh(Random& random, std::int64_t world_size) {
+  const MeshShape mesh =
+      random_mesh(random, {.max_dims = 2, .max_size = world_size, .max_ranks = world_size});
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), std::int64_t{0});
+  if (random.one_in(2)) random.shuffle(ranks);
+  ranks.resize(static_cast<std::size_t>(mesh.num_ranks()));
+  return MeshShape(mesh.sizes(), mesh.names(), ranks);
+}
+
+Sample draw_sample(std::uint64_t seed, std::int64_t world_size) {
+  Random random(seed);
+  const MeshShape from = draw_mesh(random, world_size);
+  const MeshShape to = random.one_in(2) ? from : draw_mesh(random, world_size);
+  const Shape shape = random_shape(random, {.max_dims = 3, .max_size = 9, .max_numel = 200});
+  const auto dtype = random.pick(
+      std::vector{at::kFloat, at::kDouble, at::kLong, at::kBool, at::kBFloat16, at::kComplexFloat});
+  std::vector<ReduceOp> ops = {ReduceOp::sum};
+  if (!at::isComplexType(dtype)) ops.insert(ops.end(), {ReduceOp::min, ReduceOp::max});
+  if (dtype == at::kFloat || dtype == at::kDouble) ops.push_back(ReduceOp::avg);
+  const ReduceOp op = random.pick(ops);
+  PlacementOptions placements{.max_split_factor = 3};
+  if (dtype != at::kBool) placements.partial_ops = {op};
+  const Layout source = random_layout_on(random, from, shape, placements);
+  RedistributeLocalOptions options{.async_op = random.one_in(3)};
+  if (random.one_in(4)) options.staging_budget = random.between(64, 400);
+  return {source,          random_layout_on(random, to, shape, placements), dtype, op, options,
+          random.one_in(3)};
+}
+
+/// The tensor that the contributions of a layout are made from.
+at::Tensor base_of(const Sample& sample) {
+  const auto values = at::arange(sample.from.numel(), at::kLong).mul(7).remainder(17);
+  if (sample.dtype == at::kBool) return values.remainder(3).eq(0).view(sample.from.shape());
+  return values.view(sample.from.shape()).to(sample.dtype);
+}
+
+/// How many contributions a layout has, and the number of one.
+std::int64_t contributions(const Layout& layout) {
+  std::int64_t count = 1;
+  for (std::size_t i = 0; i < layout.placements().size(); ++i) {
+    if (is_partial(layout.placements()[i])) count *= layout.mesh().sizes()[i];
+  }
+  return count;
+}
+
+std::int64_t number_of(const Layout& layout, const Coordinate& coordinate) {
+  std::int64_t number = 0;
+  for (std::size_t i = 0; i < coordinate.size(); ++i) {
+    if (!is_partial(layout.placements()[i])) continue;
+    number = number * layout.mesh().sizes()[i] + coordinate[i];
+  }
+  return number;
+}
+
+/// The whole tensor: contribution k is the base plus k.
+at::Tensor value_of(const Sample& sample) {
+  const std::int64_t n = contributions(sample.from);
+  const at::Tensor base = base_of(sample);
+  if (n == 1) return base;
+  switch (sample.op) {
+    case ReduceOp::sum:
+      return base * n + n * (n - 1) / 2;
+    case ReduceOp::avg:
+      return base + static_cast<double>(n - 1) / 2;
+    case ReduceOp::max:
+      return base + (n - 1);
+    default:
+      return base;
+  }
+}
+
+at::Tensor part_of(at::Tensor whole, const Part& part) {
+  for (std::size_t d = 0; d < part.dims.size(); ++d) {
+    std::vector<std::int64_t> indices;
+    for (const auto& run : part.dims[d].runs()) {
+      for (std::int64_t i = run.begin; i < run.end(); ++i) indices.push_back(i);
+    }
+    whole = whole.index_select(static_cast<std::int64_t>(d), at::tensor(indices, at::kLong));
+  }
+  return whole.contiguous();
+}
+
+at::Tensor local_input(const Sample& sample, std::int64_t rank) {
+  const auto coordinate = sample.from.mesh().coordinate_of(rank);
+  if (!coordinate) return at::empty({0}, sample.dtype);
+  const std::int64_t number = number_of(sample.from, *coordinate);
+  const at::Tensor whole = number == 0 ? base_of(sample) : base_of(sample) + number;
+  const at::Tensor local = part_of(whole, sample.from.part_at(*coordinate));
+  return sample.strided ? at::stack({local, local}, -1).select(-1, 1) : local;
+}
+
+void check_sample(World& world, const Sample& sample) {
+  const std::int64_t rank = world.rank();
+  at::Tensor moved =
+      wait(redistribute_local(local_input(sample, rank), sample.from, sample.to, sample.options));
+  Layout layout = sample.to;
+  if (layout.has_partial()) {
+    // Contributions can be of any value that reduces to the right one.
+    layout = Layout(layout.mesh(),
+                    Placements(static_cast<std::size_t>(layout.mesh().ndim()), Replicate()),
+                    layout.shape());
+    moved = redistribute_local(moved, sample.to, layout);
+  }
+  if (!layout.mesh().contains(rank)) return;
+  const at::Tensor expected = part_of(value_of(sample), *layout.part_of(rank));
+  EXPECT_EQ(moved.scalar_type(), sample.dtype);
+  EXPECT_TRUE(moved.equal(expected)) << moved << "\ninstead of\n" << expected;
+}
+
+/// False when the planner cannot keep to the budget; all ranks find the same.
+bool has_plan(const World& world, const Sample& sample) {
+  try {
+    (void)plan_redistribute(
+        sample.from, sample.to,
+        {.element_size = static_cast<std::int64_t>(c10::elementSize(sample.dtype)),
+         .staging_budget = sample.options.staging_budget,
+         .cost = world.state().cost_model()});
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void check_redistributions(World& world, std::uint64_t first, std::uint64_t count) {
+  std::uint64_t checked = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const Sample sample = draw_sample(seed, world.size());
+    SCOPED_TRACE(concat("seed ", seed, ": ", sample.from, " to ", sample.to, ' ',
+                        c10::toString(sample.dtype), " on rank ", world.rank()));
+    if (!has_plan(world, sample)) continue;
+    check_sample(world, sample);
+    ++checked;
+    if (::testing::Test::HasFailure()) break;
+  }
+  EXPECT_GT(checked, count * 3 / 4) << "too many samples cannot be planned";
+  barrier(world.group());
+}
+
+}  // namespace tessera::test
