@@ -48,9 +48,10 @@ def is_shown(shown, printed):
 
 
 def code_is_the_example(root, _):
-    code = (root / "examples/plan_a_move.cpp").read_text(encoding="utf-8")
-    if code not in [block for _, block in blocks(root / "README.md", "cpp")]:
-        yield "README.md: no ```cpp block is examples/plan_a_move.cpp as it is; copy the file there"
+    shown = [block for _, block in blocks(root / "README.md", "cpp")]
+    for example in ("01_first_dtensor", "plan_a_move"):
+        if (root / f"examples/{example}.cpp").read_text(encoding="utf-8") not in shown:
+            yield f"README.md: no ```cpp block is examples/{example}.cpp as it is; copy the file there"
 
 
 def commands_print_what_is_shown(root, build):

@@ -31,13 +31,16 @@ TEST(ViewChoiceTest, EvenCutsStay) {
   EXPECT_EQ(output_of("2,2", "S0,S0", {4, 6}, {2, 2, 6}), "stays [S(0),S(1)]");
   EXPECT_EQ(output_of("2", "S0", {4, 6}, {4, 1, 2, 3}), "stays [S(0)]");
   EXPECT_EQ(output_of("2", "P", {4, 6}, {24}), "stays [P(sum)]");
+  // Uneven ones too, where a dim only gets other neighbours.
+  EXPECT_EQ(output_of("2,2", "S0,S1", {5, 4}, {5, 2, 2}), "stays [S(0),S(1)]");
+  EXPECT_EQ(output_of("2", "S0", {5, 2}, {1, 5, 1, 2}), "stays [S(1)]");
 }
 
 TEST(ViewChoiceTest, CutsThatFallAcrossAreGivenUp) {
   EXPECT_EQ(output_of("4", "S0", {8, 6}, {6, 8}), "moves [R]");
   EXPECT_EQ(output_of("2", "S0", {5, 2}, {10}), "moves [R]");
   EXPECT_EQ(output_of("2", "S1", {2, 3}, {6}), "moves [R]");
-  EXPECT_EQ(output_of("2,2", "S0,S1", {5, 4}, {5, 2, 2}), "moves [R,S(1)]");
+  EXPECT_EQ(output_of("2,2", "S0,S1", {5, 4}, {20}), "moves [R,SS(0,5)]");
 }
 
 TEST(ViewChoiceTest, DifferentNumbersOfElementsAreRefused) {
@@ -88,7 +91,7 @@ Shape reshaped(const Shape& shape, std::mt19937& random) {
 }
 
 TEST(ViewChoiceTest, EveryRankKeepsItsElementsInOrder) {
-  const auto sizes = std::vector<std::int64_t>{1, 2, 3, 4, 6, 8, 12};
+  const auto sizes = std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 12};
   const auto meshes = {"1", "2", "3", "4", "2,2", "2,3", "2,2,2"};
   int kept = 0;
   for (std::uint32_t seed = 0; seed < 20'000; ++seed) {

@@ -79,8 +79,31 @@ std::int64_t product(const Shape& shape, std::size_t count) {
                          std::int64_t{1}, std::multiplies<>());
 }
 
+/// The only dim of a group that is not 1, on either side; nothing when there are several.
+std::optional<std::size_t> only_dim(const Shape& sizes) {
+  std::optional<std::size_t> only;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 1) continue;
+    if (only) return std::nullopt;
+    only = i;
+  }
+  return only;
+}
+
+/// Where a dim only gains or loses neighbours of size 1, all its cuts stay, uneven ones too.
+std::optional<Placement> keep_cut(const DimGroup& group, const Cut& cut) {
+  std::optional<std::size_t> from = only_dim(group.from);
+  std::optional<std::size_t> to = only_dim(group.to);
+  if (group.from.size() == 1 && group.to.size() == 1) from = to = 0;
+  if (!from || !to || group.from_dims[*from] != cut.dim) return std::nullopt;
+  const std::int64_t dim = group.to_dims[*to];
+  if (cut.split.pieces == 1) return Placement(Shard(dim));
+  return Placement(StridedShard(dim, cut.split.pieces));
+}
+
 /// Takes an even cut over to the group's new dims; nothing when it falls across them.
 std::optional<Placement> take_over(DimGroup& group, const Cut& cut) {
+  if (const auto kept = keep_cut(group, cut)) return kept;
   const auto place = static_cast<std::size_t>(
       std::find(group.from_dims.begin(), group.from_dims.end(), cut.dim) - group.from_dims.begin());
   std::int64_t& size = group.from[place];

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""compare.py BENCH_DIR: DTensors beside PyTorch's DTensor, and a large move beside JAX.
+
+Everything is measured in one run, in turns, on this machine. BENCH_DIR has the built programs. The
+interpreter that runs this must have torch; JAX is looked for in the interpreter that TESSERA_JAX names,
+and left out without it:
+
+    python3 -m venv jax && jax/bin/pip install jax
+    TESSERA_JAX=jax/bin/python ./dev bench
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROUNDS = 3
+TIMEOUT = 300
+
+bench = pathlib.Path(sys.argv[1]).resolve()
+here = pathlib.Path(__file__).resolve().parent
+program = str(bench / "dtensor_bench")
+tessera_run = str(bench.parent / "bin/tessera_run")
+
+
+def rows_of(command):
+    """The JSON objects that a program prints; none when it cannot be run."""
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT,
+                                env={**os.environ, "OMP_NUM_THREADS": "1"})
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"left out: {command[0]}: {error}")
+        return []
+    if result.returncode != 0:
+        print(f"left out: {' '.join(command)}: {result.stderr.strip().splitlines()[-1:]}")
+        return []
+    # tessera_run puts the rank in front of every line.
+    return [json.loads(line[line.index("{"):]) for line in result.stdout.splitlines() if "{" in line]
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def measure(commands):
+    """The median over rounds of every row of every command, the commands in turns."""
+    seen = {}
+    for _ in range(ROUNDS):
+        for label, command in commands.items():
+            for row in rows_of(command):
+                seen.setdefault((label, row["name"], row.get("engine")), []).append(row)
+    return seen
+
+
+def compare_ops():
+    seen = measure({
+        "tessera": [program, "ops"],
+        "pytorch": [sys.executable, str(here / "pytorch_bench.py"), "ops"],
+    })
+    print(f"\n{'us over the plain op':32}{'Tessera':>10}{'PyTorch':>10}{'ratio':>8}")
+    for (label, name, _), rows in seen.items():
+        if label != "tessera":
+            continue
+        added = median([row["dtensor_us"] - row["plain_us"] for row in rows])
+        others = seen.get(("pytorch", name, None))
+        text = f"{name:32}{added:10.2f}"
+        if others:
+            theirs = median([row["dtensor_us"] - row["plain_us"] for row in others])
+            text += f"{theirs:10.2f}{theirs / added:7.1f}x"
+        print(text)
+        if name.startswith("AdamW"):
+            ratio = median([row["dtensor_us"] / row["plain_us"] for row in rows])
+            print(f"{'  beside plain tensors':32}{ratio:9.2f}x")
+
+
+def compare_moves():
+    commands = {"tessera on threads": [program, "move", "--ranks", "4"]}
+    if pathlib.Path(tessera_run).exists():
+        commands["tessera on gloo"] = [tessera_run, "--nproc-per-node", "4", program, "move"]
+    if shutil.which("mpirun"):
+        allow = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        commands["tessera on mpi"] = ["mpirun", *allow, "--oversubscribe", "-n", "4", program, "move"]
+    commands["PyTorch on gloo"] = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
+        str(here / "pytorch_bench.py"), "move"]
+    if "TESSERA_JAX" in os.environ:
+        commands["JAX"] = [os.environ["TESSERA_JAX"], str(here / "jax_bench.py")]
+    times = {}
+    for (label, _, engine), rows in measure(commands).items():
+        name = f"{label}, {engine}" if label == "JAX" else label
+        times[name] = median([row["ms"] for row in rows])
+    base = times.get("PyTorch on gloo")
+    print(f"\n{'64 MB, S(0) -> S(1), 4 ranks':32}{'ms':>10}{'PyTorch is slower by':>24}")
+    for name, time in sorted(times.items(), key=lambda item: item[1]):
+        print(f"{name:32}{time:10.1f}" + (f"{base / time:23.1f}x" if base else ""))
+
+
+compare_ops()
+compare_moves()

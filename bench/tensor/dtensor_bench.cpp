@@ -1,0 +1,127 @@
+// What operations on DTensors cost beside plain ones, and how long a large move takes. Prints one JSON
+// object per line, for `compare.py`, which runs the same in PyTorch and JAX.
+//
+//   dtensor_bench ops                  one rank: what DTensors add to small operations
+//   dtensor_bench move [--ranks N]     64 MB from Shard(0) to Shard(1), on any engine
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "tessera/comm/collectives.h"
+#include "tessera/comm/device_mesh.h"
+#include "tessera/comm/world.h"
+#include "tessera/tensor/dtensor.h"
+
+namespace tessera::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRounds = 15;
+
+double microseconds(const std::function<void()>& call, int repeats) {
+  const auto begin = Clock::now();
+  for (int i = 0; i < repeats; ++i) call();
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / repeats;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Times both in turns, so that other work on the machine falls on both alike.
+void compare(const char* name, int repeats, const std::function<void()>& plain,
+             const std::function<void()>& distributed) {
+  std::vector<double> plain_times;
+  std::vector<double> distributed_times;
+  for (int round = 0; round < kRounds + 2; ++round) {
+    const double plain_time = microseconds(plain, repeats);
+    const double distributed_time = microseconds(distributed, repeats);
+    if (round < 2) continue;
+    plain_times.push_back(plain_time);
+    distributed_times.push_back(distributed_time);
+  }
+  std::printf("{\"name\": \"%s\", \"plain_us\": %.4f, \"dtensor_us\": %.4f}\n", name,
+              median(plain_times), median(distributed_times));
+  std::fflush(stdout);
+}
+
+void compare_small_ops(const DeviceMesh& mesh) {
+  const torch::NoGradGuard no_history;
+  const auto x = torch::randn({8, 8});
+  const auto y = torch::randn({8, 8});
+  const auto dx = distribute_tensor(x, mesh, {Shard(0)});
+  const auto dy = distribute_tensor(y, mesh, {Shard(0)});
+  const auto whole = distribute_tensor(y, mesh, {Replicate()});
+  compare(
+      "add", 2000, [&] { (void)(x + y); }, [&] { (void)(dx + dy); });
+  compare(
+      "mm", 2000, [&] { (void)torch::mm(x, y); }, [&] { (void)torch::mm(dx, whole); });
+  compare(
+      "redistribute nothing", 2000, [] {}, [&] { (void)redistribute(dx, {Shard(0)}); });
+}
+
+void compare_optimizer(const DeviceMesh& mesh) {
+  std::vector<at::Tensor> plain;
+  std::vector<at::Tensor> distributed;
+  for (int i = 0; i < 100; ++i) {
+    const auto value = torch::randn({8, 8});
+    const auto gradient = torch::randn({8, 8});
+    plain.push_back(value.clone().requires_grad_(true));
+    plain.back().mutable_grad() = gradient;
+    distributed.push_back(distribute_tensor(value, mesh, {Shard(0)}).requires_grad_(true));
+    distributed.back().mutable_grad() = distribute_tensor(gradient, mesh, {Shard(0)});
+  }
+  const auto options = torch::optim::AdamWOptions(1e-3);
+  torch::optim::AdamW plain_optimizer(plain, options);
+  torch::optim::AdamW distributed_optimizer(distributed, options);
+  compare(
+      "AdamW step of 100 parameters", 20, [&] { plain_optimizer.step(); },
+      [&] { distributed_optimizer.step(); });
+}
+
+void time_move(const World& world) {
+  const auto mesh = init_device_mesh("cpu", {world.size()});
+  const auto x = distribute_tensor(torch::randn({4096, 4096}), mesh, {Shard(0)});
+  std::vector<double> times;
+  for (int round = 0; round < kRounds + 3; ++round) {
+    barrier(mesh.group());
+    const auto begin = Clock::now();
+    const auto moved = redistribute(x, {Shard(1)});
+    barrier(mesh.group());
+    const std::chrono::duration<double, std::milli> elapsed = Clock::now() - begin;
+    if (round >= 3) times.push_back(elapsed.count());
+  }
+  if (world.rank() == 0) {
+    std::printf("{\"name\": \"move\", \"engine\": \"%s\", \"ranks\": %d, \"ms\": %.3f}\n",
+                world.engine(), static_cast<int>(world.size()), median(times));
+  }
+}
+
+int run(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "ops";
+  if (what != "ops" && what != "move") {
+    std::fprintf(stderr, "dtensor_bench: \"%s\" given; allowed are ops and move\n", what.c_str());
+    return 2;
+  }
+  at::set_num_threads(1);
+  return launch(argc, argv, [&](World& world) {
+    if (what == "move") return time_move(world);
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    compare_small_ops(mesh);
+    compare_optimizer(mesh);
+  });
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) { return tessera::bench::run(argc, argv); }

@@ -1,0 +1,25 @@
+#pragma once
+
+/// \file
+/// Everything. Each layer also has narrow headers of its own, which compile faster.
+
+// IWYU pragma: begin_exports
+#include "tessera/base/error.h"
+#include "tessera/comm/collectives.h"
+#include "tessera/comm/comm_error.h"
+#include "tessera/comm/device_mesh.h"
+#include "tessera/comm/group.h"
+#include "tessera/comm/log.h"
+#include "tessera/comm/redistribute_local.h"
+#include "tessera/comm/traffic.h"
+#include "tessera/comm/world.h"
+#include "tessera/layout/layout.h"
+#include "tessera/layout/picture.h"
+#include "tessera/layout/placement.h"
+#include "tessera/plan/redistribute_plan.h"
+#include "tessera/tensor/dtensor.h"
+#include "tessera/tensor/factories.h"
+#include "tessera/tensor/local_map.h"
+#include "tessera/tensor/random.h"
+#include "tessera/tensor/strict_mode.h"
+// IWYU pragma: end_exports

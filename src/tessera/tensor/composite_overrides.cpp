@@ -1,0 +1,108 @@
+#include "tessera/tensor/composite_overrides.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/_ctc_loss.h>
+#include <ATen/ops/isinf.h>
+#include <ATen/ops/max_pool1d_with_indices.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/tensor_split.h>
+#include <c10/core/GradMode.h>
+#include <torch/library.h>
+
+#include "tessera/base/check.h"
+#include "tessera/comm/collectives.h"
+#include "tessera/tensor/dtensor.h"
+
+namespace tessera::detail {
+namespace {
+
+at::Tensor max_pool1d(const at::Tensor& self, at::IntArrayRef kernel_size, at::IntArrayRef stride,
+                      at::IntArrayRef padding, at::IntArrayRef dilation, bool ceil_mode) {
+  return std::get<0>(
+      at::max_pool1d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode));
+}
+
+/// The numbers in a tensor of integers, wherever they are.
+std::vector<std::int64_t> numbers_in(const at::Tensor& tensor) {
+  const at::NoGradGuard no_history;
+  at::Tensor plain = is_dtensor(tensor) ? full_tensor(tensor) : tensor;
+  plain = plain.to(at::kCPU, at::kLong).reshape({-1}).contiguous();
+  const auto* begin = plain.const_data_ptr<std::int64_t>();
+  return {begin, begin + plain.numel()};
+}
+
+std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& where,
+                                     std::int64_t dim) {
+  TESSERA_CHECK(where.dim() <= 1, "tensor_split: indices of ", where.dim(),
+                " dims given; allowed are 0 (a number of sections) and 1 (where to cut)");
+  const auto numbers = numbers_in(where);
+  if (where.dim() == 0) return at::tensor_split(self, numbers.at(0), dim);
+  return at::tensor_split(self, at::IntArrayRef(numbers), dim);
+}
+
+/// Numbers that all ranks know, beside a DTensor.
+at::Tensor numbers_like(const std::vector<std::int64_t>& numbers, const at::Tensor& like) {
+  const at::Tensor plain = at::tensor(numbers, at::kLong).to(like.scalar_type());
+  if (!is_dtensor(like)) return plain;
+  const DeviceMesh& mesh = mesh_of(like);
+  return distribute_tensor(plain, mesh,
+                           Placements(static_cast<std::size_t>(mesh.ndim()), Replicate()),
+                           {.src_data_rank = std::nullopt});
+}
+
+at::Tensor ctc_loss_of_numbers(const at::Tensor& log_probs, const at::Tensor& targets,
+                               at::IntArrayRef input_lengths, at::IntArrayRef target_lengths,
+                               std::int64_t blank, std::int64_t reduction, bool zero_infinity) {
+  const at::Tensor losses = std::get<0>(
+      at::_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity));
+  const at::Tensor finite = zero_infinity ? losses.masked_fill(at::isinf(losses), 0) : losses;
+  if (reduction == at::Reduction::None) return finite;
+  if (reduction == at::Reduction::Sum) return finite.sum();
+  std::vector<std::int64_t> lengths = target_lengths.vec();
+  for (auto& length : lengths) length = std::max<std::int64_t>(length, 1);
+  return finite.div(numbers_like(lengths, finite)).mean();
+}
+
+at::Tensor ctc_loss(const at::Tensor& log_probs, const at::Tensor& targets,
+                    const at::Tensor& input_lengths, const at::Tensor& target_lengths,
+                    std::int64_t blank, std::int64_t reduction, bool zero_infinity) {
+  return ctc_loss_of_numbers(log_probs, targets, numbers_in(input_lengths),
+                             numbers_in(target_lengths), blank, reduction, zero_infinity);
+}
+
+at::Tensor one_hot(const at::Tensor& self, std::int64_t num_classes) {
+  TESSERA_CHECK(self.scalar_type() == at::kLong, "one_hot: a tensor of ", self.scalar_type(),
+                " given; it is only applicable to index tensors (int64)");
+  std::int64_t count = std::max<std::int64_t>(num_classes, 1);
+  if (self.numel() > 0) {
+    const std::int64_t least = numbers_in(self.min()).at(0);
+    const std::int64_t greatest = numbers_in(self.max()).at(0);
+    TESSERA_CHECK(least >= 0, "one_hot: class ", least, " given; classes must be 0 or more");
+    if (num_classes == -1) count = greatest + 1;
+    TESSERA_CHECK(greatest < count, "one_hot: class ", greatest, " given for ", num_classes,
+                  " classes; classes must be smaller than num_classes");
+  } else {
+    TESSERA_CHECK(num_classes > 0, "one_hot: the number of classes cannot be told from an empty ",
+                  "tensor; pass num_classes");
+  }
+  std::vector<std::int64_t> classes(static_cast<std::size_t>(count));
+  std::iota(classes.begin(), classes.end(), std::int64_t{0});
+  return self.unsqueeze(-1).eq(numbers_like(classes, self)).to(at::kLong);
+}
+
+}  // namespace
+
+void override_composites() {
+  static auto* const library = new torch::Library(
+      torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse2, __FILE__, __LINE__);
+  library->impl("max_pool1d", &max_pool1d);
+  library->impl("tensor_split.tensor_indices_or_sections", &tensor_split);
+  library->impl("ctc_loss.IntList", &ctc_loss_of_numbers);
+  library->impl("ctc_loss.Tensor", &ctc_loss);
+  library->impl("one_hot", &one_hot);
+}
+
+}  // namespace tessera::detail

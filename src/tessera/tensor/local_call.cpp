@@ -1,0 +1,318 @@
+#include "tessera/tensor/local_call.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "tessera/base/check.h"
+#include "tessera/comm/recorder.h"
+#include "tessera/comm/redistribute_local.h"
+#include "tessera/tensor/memory_order.h"
+#include "tessera/tensor/meta_call.h"
+#include "tessera/tensor/strict_mode.h"
+
+namespace tessera::detail {
+namespace {
+
+using Kind = OpTraits::ArgumentKind;
+
+Layout replicated_layout(const DeviceMesh& mesh, at::IntArrayRef sizes) {
+  return Layout(mesh.shape(), Placements(static_cast<std::size_t>(mesh.ndim()), Replicate()),
+                sizes.vec());
+}
+
+/// The first DTensor on the stack, in lists too.
+at::Tensor first_dtensor(const OpTraits& traits, const torch::jit::Stack& stack, std::size_t base) {
+  for (std::size_t i = 0; i < traits.arguments.size(); ++i) {
+    const auto& value = stack[base + i];
+    if (value.isTensor()) {
+      if (dtensor_meta(value.toTensor()) != nullptr) return value.toTensor();
+    } else if (traits.arguments[i].kind != Kind::value && value.isList()) {
+      for (const auto& element : value.toListRef()) {
+        if (element.isTensor() && dtensor_meta(element.toTensor()) != nullptr) {
+          return element.toTensor();
+        }
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+LocalCall::LocalCall(const c10::OperatorHandle& op, const OpTraits& traits, const OpPlan& plan,
+                     torch::jit::Stack& stack)
+    : op_(op),
+      traits_(traits),
+      plan_(plan),
+      stack_(stack),
+      base_(stack.size() - traits.arguments.size()),
+      first_(first_dtensor(traits, stack, base_)),
+      mesh_(&dtensor_meta(first_)->mesh()) {}
+
+void LocalCall::run() {
+  if (StrictGuard::is_enabled()) check_strict();
+  if (!dtensor_meta(first_)->is_inside()) [[unlikely]] {
+    run_outside();
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  localize_arguments();
+  call();
+  if (!written_.empty()) write_back();
+  wrap_results();
+}
+
+void LocalCall::run_outside() {
+  const auto arguments = torch::jit::last(stack_, traits_.arguments.size());
+  const OpCall call(traits_, {arguments.data(), arguments.size()});
+  const auto results = run_on_meta(call);
+  TESSERA_CHECK(results.has_value(), call.to_string(), " was called on rank ",
+                mesh_->world().rank(),
+                ", which is not part of the mesh and cannot know the result; "
+                "call it on the ranks of the mesh only");
+  c10::SmallVector<c10::IValue, 4> values;
+  std::size_t next = 0;
+  const auto make = [&](const at::Tensor& shape_only) -> at::Tensor {
+    const std::size_t index = next++;
+    if (!shape_only.defined()) return shape_only;
+    const bool is_ruled = !plan_.is_fallback && index < plan_.decision.outputs.size();
+    const Layout layout =
+        is_ruled ? plan_.decision.outputs[index] : replicated_layout(*mesh_, shape_only.sizes());
+    const auto local = outside_local(
+        at::empty({0}, shape_only.options().device(dtensor_meta(first_)->local().device())));
+    return make_dtensor(local, *mesh_, layout, strides_of(shape_only));
+  };
+  for (const auto& result : traits_.returns) {
+    if (result.argument.has_value()) {
+      values.push_back(stack_[base_ + *result.argument]);
+      next += result.is_list ? values.back().toListRef().size() : 1;
+    } else if (result.is_list) {
+      TESSERA_CHECK(traits_.returns.size() == 1, traits_.name,
+                    ": lists beside other results are not known outside of the mesh");
+      c10::List<at::Tensor> list;
+      for (const auto& element : *results) list.push_back(make(element));
+      values.emplace_back(std::move(list));
+    } else {
+      TESSERA_CHECK(next < results->size(), call.to_string(), " was called on rank ",
+                    mesh_->world().rank(), ", which is not part of the mesh and holds no value");
+      values.emplace_back(make((*results)[next]));
+    }
+  }
+  torch::jit::drop(stack_, traits_.arguments.size());
+  for (auto& value : values) stack_.push_back(std::move(value));
+}
+
+void LocalCall::check_strict() const {
+  const auto arguments = torch::jit::last(stack_, traits_.arguments.size());
+  const OpCall call(traits_, {arguments.data(), arguments.size()});
+  for (std::size_t i = 0; i < call.inputs().size(); ++i) {
+    const auto& input = call.inputs()[i];
+    const Layout& needed = plan_.decision.inputs[i];
+    if (input.meta == nullptr || input.meta->layout().equivalent(needed)) continue;
+    TESSERA_CHECK(false, "Implicit redistribution occurred in strict mode: ", call.to_string(),
+                  " needs argument '", traits_.arguments[input.argument].name, "' as ",
+                  needed.placements_text(), ", it is ", input.meta->layout().placements_text(),
+                  "; call redistribute(x, ", needed.placements_text(),
+                  ") before, or leave the StrictGuard");
+  }
+}
+
+void LocalCall::localize_arguments() {
+  for (std::size_t i = 0; i < traits_.arguments.size(); ++i) {
+    auto& value = stack_[base_ + i];
+    if (value.isTensor()) {
+      value = localize(i, std::nullopt, value.toTensor());
+    } else if (traits_.arguments[i].kind == Kind::value || value.isNone()) {
+      continue;
+    } else if (value.isTensorList()) {
+      value = localize_list(i, value);
+    } else if (value.isList()) {
+      value = localize_optional_list(i, value);
+    }
+  }
+  for (const auto& [index, value] : plan_.decision.replaced) stack_[base_ + index] = value;
+}
+
+c10::IValue LocalCall::localize_list(std::size_t argument, const c10::IValue& value) {
+  const auto elements = value.toListRef();
+  c10::List<at::Tensor> list;
+  list.reserve(elements.size());
+  for (std::size_t e = 0; e < elements.size(); ++e) {
+    list.push_back(localize(argument, e, elements[e].toTensor()));
+  }
+  return list;
+}
+
+c10::IValue LocalCall::localize_optional_list(std::size_t argument, const c10::IValue& value) {
+  const auto elements = value.toListRef();
+  c10::List<std::optional<at::Tensor>> list;
+  list.reserve(elements.size());
+  for (std::size_t e = 0; e < elements.size(); ++e) {
+    list.push_back(elements[e].isTensor()
+                       ? std::optional<at::Tensor>(localize(argument, e, elements[e].toTensor()))
+                       : std::nullopt);
+  }
+  return list;
+}
+
+at::Tensor LocalCall::localize(std::size_t argument, std::optional<std::size_t> element,
+                               const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  return traits_.arguments[argument].is_out ? localize_out(argument, element, tensor)
+                                            : localize_input(argument, element, tensor);
+}
+
+at::Tensor LocalCall::localize_input(std::size_t argument, std::optional<std::size_t> element,
+                                     const at::Tensor& tensor) {
+  const Layout& needed = plan_.decision.inputs[next_input_++];
+  const auto* meta = dtensor_meta(tensor);
+  const bool is_written = traits_.arguments[argument].is_written;
+  if (meta != nullptr && meta->layout() == needed) [[likely]] {
+    if (is_written) {
+      TESSERA_CHECK(!meta->is_copied_view(), traits_.name,
+                    ": writes to a view whose making had to ",
+                    "move data, so that the write would not reach the tensor it views; write to ",
+                    "that tensor itself, or redistribute it before taking the view");
+      written_.push_back({argument, element, tensor, {}, needed});
+      return meta->local();
+    }
+    const at::Tensor& own = meta->local();
+    // What `from_local` was given may lie otherwise than the global strides say. Views take any
+    // order; kernels may rely on what was concluded from the strides.
+    const bool is_in_order = traits_.is_view || own.is_contiguous() || !tensor.is_contiguous();
+    return is_in_order ? own : own.contiguous();
+  }
+  const CauseScope cause([this] { return concat("implicit, for ", traits_.name); });
+  const Layout layout =
+      meta != nullptr ? meta->layout() : replicated_layout(*mesh_, tensor.sizes());
+  const at::Tensor& local = meta != nullptr ? meta->local() : tensor;
+  at::Tensor moved = redistribute_local(local, layout, needed, mesh_->world());
+  if (meta == nullptr) {
+    // A number stays one for type promotion.
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && !moved.is_same(tensor)) {
+      moved.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+  } else if (is_written) {
+    TESSERA_CHECK(!meta->is_copied_view(), traits_.name, ": writes to a view that is a copy");
+    if (moved.is_alias_of(local)) moved = moved.clone();
+    written_.push_back({argument, element, tensor, moved, layout_after(argument, needed)});
+  }
+  return moved;
+}
+
+/// A product in place may take its Partial from the other factor: what was whole then holds
+/// contributions afterwards.
+const Layout& LocalCall::layout_after(std::size_t argument, const Layout& before) const {
+  if (plan_.is_fallback) return before;
+  for (std::size_t i = 0; i < traits_.returns.size() && i < plan_.decision.outputs.size(); ++i) {
+    const auto& result = traits_.returns[i];
+    if (!result.is_list && result.argument == argument) return plan_.decision.outputs[i];
+  }
+  return before;
+}
+
+at::Tensor LocalCall::localize_out(std::size_t argument, std::optional<std::size_t> element,
+                                   const at::Tensor& tensor) {
+  const auto& meta = *dtensor_meta(tensor);
+  if (!plan_.is_fallback) {
+    written_.push_back({argument, element, tensor, {}, meta.layout()});
+    return meta.local();
+  }
+  at::Tensor substitute = at::empty({0}, meta.local().options());
+  written_.push_back({argument, element, tensor, substitute, meta.layout()});
+  return substitute;
+}
+
+void LocalCall::call() {
+  if (plan_.decision.run) {
+    plan_.decision.run(op_, stack_);
+  } else {
+    op_.callBoxed(stack_);
+  }
+}
+
+void LocalCall::write_back() {
+  for (const auto& written : written_) {
+    if (!written.substitute.defined()) continue;
+    const auto* meta = dtensor_meta(written.tensor);
+    const auto& value = written.substitute;
+    const bool is_out = traits_.arguments[written.argument].is_out;
+    if (is_out && value.sizes() != written.tensor.sizes()) {
+      // libtorch lets an empty `out` take the shape of the result.
+      TESSERA_CHECK(written.tensor.numel() == 0, traits_.name, ": out has shape [",
+                    joined(written.tensor.sizes(), ","), "], the result [",
+                    joined(value.sizes(), ","), "]; pass an out of that shape");
+      const auto made = make_dtensor(value, *mesh_, replicated_layout(*mesh_, value.sizes()));
+      written.tensor.unsafeGetTensorImpl()->shallow_copy_from(made.getIntrusivePtr());
+      continue;
+    }
+    const Layout from = is_out ? replicated_layout(*mesh_, value.sizes()) : written.layout;
+    meta->local().copy_(redistribute_local(value, from, meta->layout(), mesh_->world()));
+  }
+}
+
+const at::Tensor* LocalCall::written(std::size_t argument,
+                                     std::optional<std::size_t> element) const {
+  for (const auto& written : written_) {
+    if (written.argument == argument && written.element == element) return &written.tensor;
+  }
+  return nullptr;
+}
+
+void LocalCall::wrap_results() {
+  const std::size_t first = stack_.size() - traits_.returns.size();
+  for (std::size_t i = 0; i < traits_.returns.size(); ++i) {
+    auto& value = stack_[first + i];
+    const auto& result = traits_.returns[i];
+    if (value.isTensor()) {
+      if (result.argument.has_value()) {
+        const auto* original = written(*result.argument, std::nullopt);
+        if (original != nullptr) {
+          value = *original;
+          ++next_output_;
+          continue;
+        }
+      }
+      value = wrap(value.toTensor());
+    } else if (result.is_list && value.isTensorList()) {
+      const auto elements = value.toListRef();
+      c10::List<at::Tensor> list;
+      list.reserve(elements.size());
+      for (std::size_t e = 0; e < elements.size(); ++e) {
+        const auto* original = result.argument.has_value() ? written(*result.argument, e) : nullptr;
+        list.push_back(original != nullptr ? *original : wrap(elements[e].toTensor()));
+      }
+      value = std::move(list);
+    }
+  }
+}
+
+at::Tensor LocalCall::wrap(const at::Tensor& local) {
+  const std::size_t index = next_output_++;
+  if (!local.defined()) return local;
+  const auto& decision = plan_.decision;
+  if (plan_.is_fallback || index >= decision.outputs.size()) {
+    TESSERA_INTERNAL_CHECK(plan_.is_fallback, traits_.name, " gave more results than its rule has");
+    const auto layout = replicated_layout(*mesh_, local.sizes());
+    return marked(make_dtensor(local, *mesh_, layout, strides_of(local)), local);
+  }
+  const GlobalStrides& strides =
+      decision.strides.empty() ? kContiguousStrides : decision.strides[index];
+  return marked(make_dtensor(traits_.is_view ? local : in_memory_order(local, strides), *mesh_,
+                             decision.outputs[index], strides),
+                local);
+}
+
+at::Tensor LocalCall::marked(at::Tensor result, const at::Tensor& local) const {
+  if (!traits_.is_view) return result;
+  // What is a view of a moved argument reads well, and must not be written to.
+  const auto& base = *dtensor_meta(first_);
+  if (base.is_copied_view() || !local.is_alias_of(base.local())) {
+    dtensor_meta(result)->set_copied_view();
+  }
+  return result;
+}
+
+}  // namespace tessera::detail

@@ -1,0 +1,87 @@
+#include "tessera/tensor/op_call.h"
+#include "tessera/tensor/rule_text.h"
+#include "tessera/tensor/rules.h"
+
+namespace tessera::detail {
+namespace {
+
+std::optional<OpDecision> decide_text(const OpCall& call, const std::string& text) {
+  return decide(call, OpRule::parse(text));
+}
+
+std::optional<OpDecision> decide_mm(const OpCall& call) {
+  return decide_text(call, "mm: (m k), (k n) -> (m n) | k: sum | linear {0}, {1}");
+}
+
+std::optional<OpDecision> decide_bmm(const OpCall& call) {
+  return decide_text(call, "bmm: (b m k), (b k n) -> (b m n) | k: sum | linear {0}, {1}");
+}
+
+std::optional<OpDecision> decide_mv(const OpCall& call) {
+  return decide_text(call, "mv: (m k), (k) -> (m) | k: sum | linear {0}, {1}");
+}
+
+std::optional<OpDecision> decide_dot(const OpCall& call) {
+  return decide_text(call, "dot: (k), (k) -> () | k: sum | linear {0}, {1}");
+}
+
+/// The dims of what is added to a product of dims `to`: aligned at the end, and 1 where it is
+/// broadcast.
+Dims added_dims(const OpCall& call, std::size_t input, const Shape& product, const Dims& to) {
+  Dims added;
+  const std::int64_t ndim = call.ndim(input);
+  for (std::int64_t i = 0; i < ndim; ++i) {
+    const std::int64_t at = to.size() - ndim + i;
+    const bool follows =
+        at >= 0 && call.inputs()[input].tensor.size(i) == product[static_cast<std::size_t>(at)];
+    added.push_back(follows ? to[at] : "1");
+  }
+  return added;
+}
+
+std::optional<OpDecision> decide_added(const OpCall& call, const Dims& left, const Dims& right,
+                                       const Dims& to, const Shape& product) {
+  if (call.inputs().size() != 3 || call.ndim(0) > to.size()) return std::nullopt;
+  const Dims added = added_dims(call, 0, product, to);
+  return decide_text(
+      call, concat(call.traits().base_name, ": ", added.text(), ", ", left.text(), ", ",
+                   right.text(), " -> ", to.text(), " | k: sum {0} | linear {0 1}, {0 2}"));
+}
+
+Dims named(std::initializer_list<const char*> names) {
+  Dims dims;
+  for (const auto* name : names) dims.push_back(name);
+  return dims;
+}
+
+std::optional<OpDecision> decide_addmm(const OpCall& call) {
+  if (call.inputs().size() != 3 || call.ndim(1) != 2 || call.ndim(2) != 2) return std::nullopt;
+  return decide_added(call, named({"m", "k"}), named({"k", "n"}), named({"m", "n"}),
+                      {call.shape(1)[0], call.shape(2)[1]});
+}
+
+std::optional<OpDecision> decide_baddbmm(const OpCall& call) {
+  if (call.inputs().size() != 3 || call.ndim(1) != 3 || call.ndim(2) != 3) return std::nullopt;
+  return decide_added(call, named({"b", "m", "k"}), named({"b", "k", "n"}), named({"b", "m", "n"}),
+                      {call.shape(1)[0], call.shape(1)[1], call.shape(2)[2]});
+}
+
+std::optional<OpDecision> decide_addmv(const OpCall& call) {
+  if (call.inputs().size() != 3 || call.ndim(1) != 2) return std::nullopt;
+  return decide_added(call, named({"m", "k"}), named({"k"}), named({"m"}), {call.shape(1)[0]});
+}
+
+}  // namespace
+
+void add_matmul_rules(RuleTable& table) {
+  table.emplace("mm", &decide_mm);
+  table.emplace("bmm", &decide_bmm);
+  table.emplace("mv", &decide_mv);
+  table.emplace("dot", &decide_dot);
+  table.emplace("vdot", &decide_dot);
+  table.emplace("addmm", &decide_addmm);
+  table.emplace("baddbmm", &decide_baddbmm);
+  table.emplace("addmv", &decide_addmv);
+}
+
+}  // namespace tessera::detail
