@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -33,14 +36,25 @@ class DTensorMeta final : public WrappedMeta {
 
   /// A result of a view op that had to move data: it reads like the view, but writing to it would
   /// not reach what it views.
-  [[nodiscard]] bool is_copied_view() const { return is_copied_view_; }
-  void set_copied_view() { is_copied_view_ = true; }
+  [[nodiscard]] bool is_copied_view() const { return viewed_.has_value(); }
+  /// `viewed` counts the writes to what it views, which it does not show.
+  void set_copied_view(const c10::VariableVersion& viewed) {
+    viewed_ = Viewed{viewed, viewed.current_version()};
+  }
+  /// True when what it views was written to since.
+  [[nodiscard]] bool is_out_of_date() const {
+    return viewed_.has_value() && viewed_->counter.current_version() != viewed_->version;
+  }
 
  private:
   at::Tensor local_;
   DeviceMesh mesh_;
   Layout layout_;
-  bool is_copied_view_ = false;
+  struct Viewed {
+    c10::VariableVersion counter;
+    std::uint32_t version;
+  };
+  std::optional<Viewed> viewed_;
 };
 
 /// Returns the meta of a DTensor; null for plain, pending and undefined tensors.
@@ -50,6 +64,9 @@ class DTensorMeta final : public WrappedMeta {
              ? static_cast<DTensorMeta*>(meta)
              : nullptr;
 }
+
+/// Throws `InvalidArgument` for a view that is a copy of what was written to since.
+void check_up_to_date(const at::Tensor& tensor);
 
 /// The global geometry of a tensor. Equal on all ranks, whatever their local tensors look like, so
 /// that libtorch's composite functions decide alike everywhere.

@@ -45,9 +45,11 @@ namespace {
 struct Common {
   const DTensorMeta* meta = nullptr;
   bool is_simple = true;
+  bool has_copied_view = false;
 
   void see(const at::Tensor& tensor) {
     const auto* own = dtensor_meta(tensor);
+    has_copied_view |= own != nullptr && own->is_copied_view();
     if (own == nullptr) {
       // Plain numbers count as replicated; anything else needs a closer look.
       is_simple =
@@ -92,7 +94,7 @@ struct FastKernel<Op, Result(Arguments...)> {
     (common.see(arguments), ...);
     const auto& first = std::get<0>(std::forward_as_tuple(arguments...));
     if (!common.is_simple || common.meta == nullptr || dtensor_meta(first) == nullptr ||
-        (kInPlace && common.meta->is_copied_view())) {
+        common.has_copied_view) {
       return run_generally(keys, arguments...);
     }
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -162,9 +164,12 @@ struct PlannedKernel<Op, at::Tensor(Arguments...)> {
       if (own == nullptr) return;
       if (own->kind() == WrappedMeta::Kind::pending) {
         has_pending = true;
-      } else if (meta == nullptr) {
-        meta = static_cast<const DTensorMeta*>(own);
+        return;
       }
+      const auto* distributed = static_cast<const DTensorMeta*>(own);
+      // Copies of views have to be looked at more closely, too.
+      has_pending |= distributed->is_copied_view();
+      if (meta == nullptr) meta = distributed;
     }
     template <typename Other>
     void see(const Other& /*value*/) {}
@@ -187,8 +192,9 @@ void register_all(torch::Library& library) {
 
 void register_fast_kernels() {
   namespace ops = at::_ops;
-  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse2,
-                                __FILE__, __LINE__);
+  // Never taken back: at the end of the program the dispatcher may be gone first.
+  static auto& library = *new torch::Library(torch::Library::IMPL, "aten",
+                                             c10::DispatchKey::PrivateUse2, __FILE__, __LINE__);
   register_all<FastKernel, ops::add_Tensor, ops::add__Tensor, ops::add_Scalar, ops::add__Scalar,
                ops::sub_Tensor, ops::sub__Tensor, ops::mul_Tensor, ops::mul__Tensor,
                ops::mul_Scalar, ops::mul__Scalar, ops::div_Tensor, ops::div__Tensor,

@@ -28,7 +28,10 @@ void run_inplace_view(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const at::Tensor view = torch::jit::pop(*stack).toTensor();
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(view.sizes(), view.strides(), view.storage_offset());
-  impl->set_backend_meta(view.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
+  // The tensor itself now, not a view of it any more: nothing is left that it could fail to show.
+  const auto& meta = *dtensor_meta(view);
+  impl->set_backend_meta(
+      c10::make_intrusive<DTensorMeta>(meta.local_or_pending(), meta.mesh(), meta.layout()));
   torch::jit::push(*stack, self);
 }
 

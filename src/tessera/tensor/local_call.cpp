@@ -168,6 +168,7 @@ at::Tensor LocalCall::localize_input(std::size_t argument, std::optional<std::si
                                      const at::Tensor& tensor) {
   const Layout& needed = plan_.decision.inputs[next_input_++];
   const auto* meta = dtensor_meta(tensor);
+  if (meta != nullptr && meta->is_copied_view()) check_up_to_date(tensor);
   const bool is_written = traits_.arguments[argument].is_written;
   if (meta != nullptr && meta->layout() == needed) [[likely]] {
     if (is_written) {
@@ -198,6 +199,9 @@ at::Tensor LocalCall::localize_input(std::size_t argument, std::optional<std::si
     TESSERA_CHECK(!meta->is_copied_view(), traits_.name, ": writes to a view that is a copy");
     if (moved.is_alias_of(local)) moved = moved.clone();
     written_.push_back({argument, element, tensor, moved, layout_after(argument, needed)});
+  } else if (!traits_.is_view && tensor.is_contiguous() && !moved.is_contiguous()) {
+    // As above: what did not have to move is what `from_local` was given.
+    moved = moved.contiguous();
   }
   return moved;
 }
@@ -309,8 +313,11 @@ at::Tensor LocalCall::marked(at::Tensor result, const at::Tensor& local) const {
   if (!traits_.is_view) return result;
   // What is a view of a moved argument reads well, and must not be written to.
   const auto& base = *dtensor_meta(first_);
-  if (base.is_copied_view() || !local.is_alias_of(base.local())) {
-    dtensor_meta(result)->set_copied_view();
+  const bool was_moved = !base.layout().equivalent(plan_.decision.inputs.front());
+  // Parts that could not be viewed so were copied; those without elements share nothing anyway.
+  const bool was_copied = local.numel() > 0 && !local.is_alias_of(base.local());
+  if (base.is_copied_view() || was_moved || was_copied) {
+    dtensor_meta(result)->set_copied_view(first_.unsafeGetTensorImpl()->version_counter());
   }
   return result;
 }
