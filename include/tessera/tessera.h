@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Everything. Each layer also has narrow headers of its own, which compile faster.
+/// Everything but `nn/hooked.h`, which needs libtorch's `nn` headers and takes as long to compile as
+/// they do. Each layer also has narrow headers of its own, which compile faster.
 
 // IWYU pragma: begin_exports
 #include "tessera/base/error.h"
@@ -16,9 +17,11 @@
 #include "tessera/layout/layout.h"
 #include "tessera/layout/picture.h"
 #include "tessera/layout/placement.h"
+#include "tessera/nn/hooks.h"
 #include "tessera/plan/redistribute_plan.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/factories.h"
+#include "tessera/tensor/in_place.h"
 #include "tessera/tensor/local_map.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tensor/strict_mode.h"

@@ -11,7 +11,7 @@ work="$1/includes"
 plant() {
   rm -rf -- "$work"
   mkdir -p "$work"/{include,src}/tessera/{base,layout,plan,comm,tensor,nn,sharded}
-  for layer in base layout plan comm tensor nn; do
+  for layer in base layout plan comm tensor nn sharded; do
     printf '#pragma once\n' >"$work/include/tessera/$layer/known.h"
   done
   printf '#pragma once\n' >"$work/src/tessera/base/private.h"
@@ -41,7 +41,8 @@ refuses src/tessera/plan/a.cpp '"tessera/comm/known.h"' "layer plan may not incl
 accepts src/tessera/tensor/a.cpp '"tessera/comm/known.h"'
 refuses src/tessera/comm/a.cpp '<tessera/tensor/known.h>' "layer comm may not include layer tensor"
 accepts src/tessera/nn/a.cpp '"tessera/tensor/known.h"'
-refuses src/tessera/sharded/a.cpp '"tessera/nn/known.h"' "layer sharded may not include layer nn"
+accepts src/tessera/sharded/a.cpp '"tessera/nn/known.h"'
+refuses src/tessera/nn/a.cpp '"tessera/sharded/known.h"' "layer nn may not include layer sharded"
 accepts include/tessera/tessera.h '"tessera/nn/known.h"'
 
 # The core is std only.
@@ -58,6 +59,7 @@ for heavy in torch/torch.h ATen/ATen.h torch/library.h torch/csrc/distributed/c1
   refuses include/tessera/comm/a.h "<$heavy>" "<$heavy> is too heavy for a public header"
 done
 accepts include/tessera/nn/a.h '<torch/nn/module.h>'
+refuses include/tessera/tensor/a.h '<torch/nn/pimpl.h>' "only public headers of nn may include"
 refuses include/tessera/tensor/a.h '<torch/nn/module.h>' "only public headers of nn may include"
 
 # Private headers stay private, and paths start at tessera/.

@@ -93,6 +93,12 @@ at::Tensor one_hot(const at::Tensor& self, std::int64_t num_classes) {
   return self.unsqueeze(-1).eq(numbers_like(classes, self)).to(at::kLong);
 }
 
+/// Lets `x.set_data(y)` make a DTensor of a plain tensor, or the other way round: so a module that
+/// holds DTensors can be cloned.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  return self.layout() == at::kStrided && from.layout() == at::kStrided;
+}
+
 }  // namespace
 
 void override_composites() {
@@ -103,6 +109,7 @@ void override_composites() {
   library->impl("ctc_loss.IntList", &ctc_loss_of_numbers);
   library->impl("ctc_loss.Tensor", &ctc_loss);
   library->impl("one_hot", &one_hot);
+  library->impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
 }  // namespace tessera::detail
