@@ -15,23 +15,8 @@ namespace {
 
 using Draw = std::function<double(std::uint64_t)>;
 
-/// In [0, 1): as many bits as the dtype can tell apart, so that rounding never gives 1.
-double unit(std::uint64_t bits, at::ScalarType dtype) {
-  if (dtype == at::kDouble) return static_cast<double>(bits >> 11) * 0x1p-53;
-  const int digits = dtype == at::kHalf ? 11 : dtype == at::kBFloat16 ? 8 : 24;
-  return std::ldexp(static_cast<double>(bits >> (64 - digits)), -digits);
-}
-
 /// In (0, 1], for logarithms.
 double positive_unit(std::uint64_t bits) { return (static_cast<double>(bits >> 11) + 1) * 0x1p-53; }
-
-/// Normally distributed (Box and Muller); one half of the bits is the radius, the other the angle.
-double normal(std::uint64_t bits) {
-  const double radius = std::sqrt(-2 * std::log((static_cast<double>(bits >> 32) + 1) * 0x1p-32));
-  const double angle =
-      2 * std::numbers::pi * static_cast<double>(static_cast<std::uint32_t>(bits)) * 0x1p-32;
-  return radius * std::cos(angle);
-}
 
 /// The layout in which a tensor is drawn: the same values on all ranks along a Partial mesh dim
 /// would be summed up, so there the whole is drawn and then spread.
@@ -137,24 +122,24 @@ void run_fill(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 Draw uniform_draw(const Arguments& arguments, at::ScalarType dtype) {
   const double from = arguments.number("from", 0);
   const double width = arguments.number("to", 1) - from;
-  return [=](std::uint64_t bits) { return from + width * unit(bits, dtype); };
+  return [=](std::uint64_t bits) { return from + width * unit_number(bits, dtype); };
 }
 
 Draw unit_draw(const Arguments& /*arguments*/, at::ScalarType dtype) {
-  return [=](std::uint64_t bits) { return unit(bits, dtype); };
+  return [=](std::uint64_t bits) { return unit_number(bits, dtype); };
 }
 
 Draw normal_draw(const Arguments& arguments, at::ScalarType /*dtype*/) {
   const double mean = arguments.number("mean", 0);
   const double std = arguments.number("std", 1);
   TESSERA_CHECK(std >= 0, "normal_: std ", std, " given; it must be 0 or more");
-  return [=](std::uint64_t bits) { return mean + std * normal(bits); };
+  return [=](std::uint64_t bits) { return mean + std * normal_number(bits); };
 }
 
 Draw log_normal_draw(const Arguments& arguments, at::ScalarType /*dtype*/) {
   const double mean = arguments.number("mean", 1);
   const double std = arguments.number("std", 2);
-  return [=](std::uint64_t bits) { return std::exp(mean + std * normal(bits)); };
+  return [=](std::uint64_t bits) { return std::exp(mean + std * normal_number(bits)); };
 }
 
 Draw exponential_draw(const Arguments& arguments, at::ScalarType /*dtype*/) {
@@ -167,7 +152,7 @@ Draw cauchy_draw(const Arguments& arguments, at::ScalarType /*dtype*/) {
   const double median = arguments.number("median", 0);
   const double sigma = arguments.number("sigma", 1);
   return [=](std::uint64_t bits) {
-    return median + sigma * std::tan(std::numbers::pi * (unit(bits, at::kDouble) - 0.5));
+    return median + sigma * std::tan(std::numbers::pi * (unit_number(bits, at::kDouble) - 0.5));
   };
 }
 
@@ -210,7 +195,7 @@ void check_probability(double p) {
 
 Draw bernoulli_draw(double p) {
   check_probability(p);
-  return [=](std::uint64_t bits) { return unit(bits, at::kDouble) < p ? 1.0 : 0.0; };
+  return [=](std::uint64_t bits) { return unit_number(bits, at::kDouble) < p ? 1.0 : 0.0; };
 }
 
 /// bernoulli by a number, by a tensor of probabilities, or of the argument's own.
@@ -224,7 +209,7 @@ void run_bernoulli(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   } else {
     const at::Tensor probabilities = p != nullptr ? p->toTensor() : arguments.self();
     const at::Tensor drawn = empty_like_drawn(target, at::kDouble);
-    fill_random(drawn, [](std::uint64_t bits) { return unit(bits, at::kDouble); });
+    fill_random(drawn, [](std::uint64_t bits) { return unit_number(bits, at::kDouble); });
     target.copy_(drawn.lt(probabilities.to(at::kDouble)));
   }
   arguments.give_back(target);

@@ -1,5 +1,7 @@
 #include "tessera/tensor/random_stream.h"
 
+#include <cmath>
+#include <numbers>
 #include <utility>
 
 #include <ATen/Context.h>
@@ -105,20 +107,39 @@ at::Generator RandomStream::generator(const at::Device& device) const {
   return generator;
 }
 
-at::Tensor draw_local(const RandomStream& stream, const Layout& layout, std::int64_t position,
-                      const at::TensorOptions& options,
-                      const std::function<double(std::uint64_t bits)>& draw) {
-  const Part part = layout.part_at(position);
+double unit_number(std::uint64_t bits, at::ScalarType dtype) {
+  if (dtype == at::kDouble) return static_cast<double>(bits >> 11) * 0x1p-53;
+  const int digits = dtype == at::kHalf ? 11 : dtype == at::kBFloat16 ? 8 : 24;
+  return std::ldexp(static_cast<double>(bits >> (64 - digits)), -digits);
+}
+
+double normal_number(std::uint64_t bits) {
+  // Box and Muller: one half of the bits is the radius, the other the angle.
+  const double radius = std::sqrt(-2 * std::log((static_cast<double>(bits >> 32) + 1) * 0x1p-32));
+  const double angle =
+      2 * std::numbers::pi * static_cast<double>(static_cast<std::uint32_t>(bits)) * 0x1p-32;
+  return radius * std::cos(angle);
+}
+
+at::Tensor draw_part(const RandomStream& stream, const Part& part, const Shape& shape,
+                     const at::TensorOptions& options,
+                     const std::function<double(std::uint64_t bits)>& draw) {
   // Drawn on the host, whatever the device: the same bits everywhere.
   const bool is_double = c10::typeMetaToScalarType(options.dtype()) == at::kDouble;
   auto local =
       at::empty(part.shape(), at::TensorOptions().dtype(is_double ? at::kDouble : at::kFloat));
   if (is_double) {
-    fill(local.mutable_data_ptr<double>(), stream, part, layout.shape(), draw);
+    fill(local.mutable_data_ptr<double>(), stream, part, shape, draw);
   } else {
-    fill(local.mutable_data_ptr<float>(), stream, part, layout.shape(), draw);
+    fill(local.mutable_data_ptr<float>(), stream, part, shape, draw);
   }
   return local;
+}
+
+at::Tensor draw_local(const RandomStream& stream, const Layout& layout, std::int64_t position,
+                      const at::TensorOptions& options,
+                      const std::function<double(std::uint64_t bits)>& draw) {
+  return draw_part(stream, layout.part_at(position), layout.shape(), options, draw);
 }
 
 }  // namespace detail

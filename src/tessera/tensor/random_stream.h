@@ -37,8 +37,18 @@ class RandomStream {
   std::uint64_t number_;
 };
 
-/// Returns a contiguous local part of `layout` with elements `draw(bits)`; `dtype` is float32 or
-/// float64 (others are converted from them by the caller).
+/// Returns an evenly distributed number in [0, 1): as many bits as the dtype can tell apart, so that
+/// rounding never gives 1.
+[[nodiscard]] double unit_number(std::uint64_t bits, at::ScalarType dtype);
+/// Returns a normally distributed number.
+[[nodiscard]] double normal_number(std::uint64_t bits);
+
+/// Returns a contiguous tensor of the elements that `part` has of a tensor of `shape`, `draw(bits)`
+/// each; `dtype` is float32 or float64 (others are converted from them by the caller).
+[[nodiscard]] at::Tensor draw_part(const RandomStream& stream, const Part& part, const Shape& shape,
+                                   const at::TensorOptions& options,
+                                   const std::function<double(std::uint64_t bits)>& draw);
+/// The same for a local part of `layout`.
 [[nodiscard]] at::Tensor draw_local(const RandomStream& stream, const Layout& layout,
                                     std::int64_t position, const at::TensorOptions& options,
                                     const std::function<double(std::uint64_t bits)>& draw);

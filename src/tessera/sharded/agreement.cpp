@@ -1,0 +1,97 @@
+#include "tessera/sharded/agreement.h"
+
+#include <exception>
+
+#include "tessera/base/check.h"
+#include "tessera/comm/collectives.h"
+#include "tessera/comm/recorder.h"
+#include "tessera/comm/world.h"
+#include "tessera/sharded/bytes.h"
+
+namespace tessera::sharded::detail {
+namespace {
+
+/// What one member tells the others.
+struct Record {
+  std::string error;
+  std::vector<std::string> values;
+  std::string bytes;
+};
+
+Record read(const std::string& bytes, const char* function) {
+  ByteReader reader(bytes, function);
+  Record record;
+  record.error = reader.text();
+  for (std::int64_t left = reader.count(1); left > 0; --left) {
+    record.values.push_back(reader.text());
+  }
+  record.bytes = reader.text();
+  return record;
+}
+
+}  // namespace
+
+void Agreement::remember(const std::exception& error) {
+  if (dynamic_cast<const InvalidArgument*>(&error) == nullptr) throw;
+  if (error_.empty()) error_ = error.what();
+}
+
+void Agreement::meet() {
+  if (group_.size() > 1 && group_.world().options().check) {
+    (void)exchange({});
+  } else {
+    TESSERA_CHECK(is_valid(), error_);
+  }
+}
+
+std::vector<std::string> Agreement::share(const std::string& bytes) {
+  if (group_.size() > 1) return exchange(bytes);
+  TESSERA_CHECK(is_valid(), error_);
+  return {bytes};
+}
+
+std::vector<std::string> Agreement::exchange(const std::string& bytes) {
+  ByteWriter writer;
+  writer.text(error_).number(std::ssize(fields_));
+  for (const auto& [name, value] : fields_) writer.text(value);
+  writer.text(bytes);
+  std::vector<std::string> all;
+  {
+    const tessera::detail::RecordingPause pause;
+    all = all_gather_object(writer.take(), group_);
+  }
+  TESSERA_CHECK(is_valid(), error_);
+  std::vector<Record> records;
+  for (const auto& one : all) records.push_back(read(one, function_.c_str()));
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    TESSERA_CHECK(records[i].error.empty(), function_, ": rank ", group_.ranks()[i],
+                  " was called with something wrong: ", records[i].error);
+  }
+  std::vector<std::string> shared;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    TESSERA_CHECK(records[i].values.size() == fields_.size(), function_, ": rank ",
+                  group_.ranks()[i], " called something else");
+    shared.push_back(std::move(records[i].bytes));
+  }
+  for (std::size_t field = 0; field < fields_.size(); ++field) {
+    std::vector<std::string> values;
+    for (auto& record : records) values.push_back(std::move(record.values[field]));
+    compare(fields_[field].first, values);
+  }
+  return shared;
+}
+
+void Agreement::compare(const std::string& name, const std::vector<std::string>& values) const {
+  std::size_t first = 0;
+  while (first < values.size() && values[first].empty()) ++first;
+  for (std::size_t i = first; i < values.size(); ++i) {
+    if (values[i].empty() || values[i] == values[first]) continue;
+    const std::string one = concat(name, '=', values[first], " on rank: ", group_.ranks()[first]);
+    const std::string other = concat(name, '=', values[i], " on rank: ", group_.ranks()[i]);
+    TESSERA_CHECK(wording_ == Wording::with_each_other, function_, ": ", name,
+                  " does not match from different ranks: ", one, ", and ", other);
+    TESSERA_CHECK(false, function_, ": ", one, " does not match with ", other);
+  }
+}
+
+}  // namespace tessera::sharded::detail
