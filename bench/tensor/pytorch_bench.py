@@ -70,7 +70,8 @@ def move(mesh):
         dist.barrier()
         times.append((time.perf_counter() - begin) * 1e3)
     if dist.get_rank() == 0:
-        print(json.dumps({"name": "move", "engine": "gloo", "ms": median(times[2:])}), flush=True)
+        print(json.dumps({"name": "move", "engine": "gloo", "ms": median(times[2:]),
+                          "least_ms": min(times[2:])}), flush=True)
 
 
 def main():

@@ -18,6 +18,7 @@
 #include "tessera/layout/picture.h"
 #include "tessera/layout/placement.h"
 #include "tessera/nn/hooks.h"
+#include "tessera/plan/batch_plan.h"
 #include "tessera/plan/redistribute_plan.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/factories.h"

@@ -80,16 +80,6 @@ at::Tensor value_of(const Layout& layout, Held held) {
   return averaged > 1 ? value / averaged : value;
 }
 
-at::Tensor local_input(const MoveCase& test, std::int64_t rank) {
-  const auto coordinate = test.from.mesh().coordinate_of(rank);
-  if (!coordinate) return at::empty({0}, test.dtype);
-  at::Tensor local =
-      part_of(contribution(test.from, *coordinate, test.dtype), test.from.part_at(*coordinate));
-  if (!test.strided || local.dim() == 0) return local;
-  // The same values in columns, and every other element only.
-  return at::stack({local, local}, -1).transpose(0, -1).contiguous().transpose(0, -1).select(-1, 0);
-}
-
 /// What all ranks got in one case.
 class Checker {
  public:
@@ -188,7 +178,23 @@ std::vector<Placements> all_placements(const MeshShape& mesh, std::size_t ndim,
   return all;
 }
 
+void make_indirect(const World& world, const Group& group) {
+  detail::GroupState& state = group.state();
+  if (state.transport != nullptr) return;
+  state.transport = std::make_unique<IndirectTransport>(world.state().make_transport(state));
+}
+
 }  // namespace
+
+at::Tensor local_input(const MoveCase& test, std::int64_t rank) {
+  const auto coordinate = test.from.mesh().coordinate_of(rank);
+  if (!coordinate) return at::empty({0}, test.dtype);
+  at::Tensor local =
+      part_of(contribution(test.from, *coordinate, test.dtype), test.from.part_at(*coordinate));
+  if (!test.strided || local.dim() == 0) return local;
+  // The same values in columns, and every other element only.
+  return at::stack({local, local}, -1).transpose(0, -1).contiguous().transpose(0, -1).select(-1, 0);
+}
 
 at::Tensor part_of(const at::Tensor& whole, const Part& part) {
   at::Tensor local = whole;
@@ -243,10 +249,16 @@ void make_indirect(const World& world, const MeshShape& mesh) {
       } while (std::next_permutation(dims.begin(), dims.end()));
     }
   }
-  for (const auto& group : groups) {
-    detail::GroupState& state = group.state();
-    if (state.transport != nullptr) continue;
-    state.transport = std::make_unique<IndirectTransport>(world.state().make_transport(state));
+  for (const auto& group : groups) make_indirect(world, group);
+}
+
+void make_all_indirect(const World& world) {
+  for (std::uint64_t chosen = 1; chosen < (std::uint64_t{1} << world.size()); ++chosen) {
+    std::vector<std::int64_t> ranks;
+    for (std::int64_t rank = 0; rank < world.size(); ++rank) {
+      if ((chosen >> rank & 1) != 0) ranks.push_back(rank);
+    }
+    if ((chosen >> world.rank() & 1) != 0) make_indirect(world, world.group(ranks));
   }
 }
 

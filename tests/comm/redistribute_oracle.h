@@ -34,6 +34,10 @@ struct MoveOptions {
 void expect_moves(std::int64_t ranks, const std::vector<MoveCase>& cases,
                   const MoveOptions& options = {});
 
+/// Returns what a rank has before a case: values that are exact in every dtype, other ones for every
+/// contribution.
+[[nodiscard]] at::Tensor local_input(const MoveCase& test, std::int64_t rank);
+
 /// Returns the part of a whole tensor, found index by index.
 [[nodiscard]] at::Tensor part_of(const at::Tensor& whole, const Part& part);
 
@@ -58,5 +62,7 @@ struct PairOptions {
 /// Makes all groups of a mesh's dims, and of the whole mesh, and of all ranks, exchange no memory
 /// directly from now on. For the calling rank, which must not have used them yet.
 void make_indirect(const World& world, const MeshShape& mesh);
+/// The same for the groups of all sets of ranks, each in ascending order.
+void make_all_indirect(const World& world);
 
 }  // namespace tessera::test

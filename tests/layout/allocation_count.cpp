@@ -8,10 +8,13 @@ namespace tessera::test {
 namespace {
 
 std::atomic<std::int64_t> live{0};
+thread_local std::int64_t so_far = 0;
 
 }  // namespace
 
 std::int64_t live_allocations() { return live.load(); }
+
+std::int64_t allocations_so_far() { return so_far; }
 
 }  // namespace tessera::test
 
@@ -20,6 +23,7 @@ void* operator new(std::size_t size) {
   void* memory = std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) throw std::bad_alloc();
   tessera::test::live.fetch_add(1, std::memory_order_relaxed);
+  ++tessera::test::so_far;
   return memory;
 }
 

@@ -174,6 +174,42 @@ TEST(LocalMapErrorTest, DeclarationsThatCannotBeTrue) {
       testing::HasSubstr("Mixed Partial reduce types"));
 }
 
+TEST(LocalMapErrorTest, OutputsOnAnotherDevice) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    const auto elsewhere = [](const at::Tensor& t) { return torch::empty_like(t, at::kMeta); };
+    expect_refused(
+        [&] { (void)local_map(elsewhere, {.out_placements = {{Shard(0)}}})(rows(mesh)); },
+        {"local_map: output 0: a tensor on meta given for DeviceMesh([", "move it to cpu first"});
+  });
+}
+
+TEST(LocalMapErrorTest, GivenShapesThatCannotBePlacedSo) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    expect_refused(
+        [&] {
+          (void)local_map(identity,
+                          {.out_placements = {{Shard(1)}}, .out_shapes = {{12}}})(rows(mesh));
+        },
+        {"local_map: out_shapes: ", "placement S(1) given for a tensor of shape [12]"});
+  });
+}
+
+TEST(LocalMapErrorTest, MeshesOfMoreDimsThanBits) {
+  run_ranks(1, [](World&) {
+    const auto mesh = init_device_mesh("cpu", std::vector<std::int64_t>(65, 1));
+    const Placements copies(65, Replicate());
+    const auto x = distribute_tensor(sample_values({2}), mesh, copies).requires_grad_();
+    expect_refused(
+        [&] {
+          (void)local_map(identity,
+                          {.out_placements = {copies}, .in_grad_placements = {copies}})(x);
+        },
+        {"local_map: a mesh of more than 64 dims given; flatten some of them"});
+  });
+}
+
 TEST(LocalMapErrorTest, ShapesThatDoNotFit) {
   for (const std::int64_t ranks : {2, 3, 4}) {
     run_ranks(ranks, [](World& world) {

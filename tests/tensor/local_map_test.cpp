@@ -141,6 +141,67 @@ TEST(LocalMapTest, TreesGoInAndComeOut) {
   });
 }
 
+TEST(LocalMapTest, TreesOfEveryKindNestAndDifferentiate) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    const auto make = [&](std::int64_t seed) {
+      return distribute_tensor(sample_values({5, 4}, seed), mesh, {Shard(0)}).requires_grad_();
+    };
+    const auto a = make(1);
+    const auto b = make(2);
+    const auto c = make(3);
+    using Inner = std::pair<std::optional<Batch>, std::array<at::Tensor, 2>>;
+    using Tree = std::tuple<bool, std::map<std::string, std::vector<Inner>>, double, std::string>;
+    const Tree tree{true,
+                    {{"z", {Inner{std::nullopt, {c, at::Tensor()}}}},
+                     {"m", {Inner{Batch{a, b, "in"}, {b, c}}, Inner{std::nullopt, {a, a}}}}},
+                    2.0,
+                    "text"};
+    // The same tree, with every tensor multiplied; a bool turned around.
+    const auto fn = [](Tree t) {
+      const double factor = std::get<2>(t);
+      for (auto& [key, list] : std::get<1>(t)) {
+        for (auto& [batch, pair] : list) {
+          if (batch) batch->tokens = batch->tokens * factor;
+          for (auto& tensor : pair) {
+            if (tensor.defined()) tensor = tensor * tensor;
+          }
+        }
+      }
+      std::get<0>(t) = !std::get<0>(t);
+      return t;
+    };
+    const LeafPlacements none = std::nullopt;
+    const LeafPlacements rows = {Shard(0)};
+    // true; m: tokens, mask, name, b, c; none, a, a; z: none, c, undefined; 2.0; "text".
+    const std::vector<LeafPlacements> entries = {none, rows, rows, none, rows, rows, none,
+                                                 rows, rows, none, rows, none, none, none};
+    const auto mapped = local_map(fn, {.out_placements = entries, .in_placements = entries});
+    const Tree result = mapped(tree);
+    EXPECT_FALSE(std::get<0>(result));
+    const auto& list = std::get<1>(result).at("m");
+    const auto values = [](std::int64_t seed) { return sample_values({5, 4}, seed); };
+    EXPECT_TRUE(torch::equal(full_tensor(list[0].first->tokens), values(1) * 2));
+    EXPECT_TRUE(torch::equal(full_tensor(*list[0].first->mask), values(2)));
+    EXPECT_EQ(list[0].first->name, "in");
+    EXPECT_TRUE(torch::equal(full_tensor(list[0].second[1]), values(3).square()));
+    EXPECT_FALSE(list[1].first.has_value());
+    EXPECT_FALSE(std::get<1>(result).at("z")[0].second[1].defined());
+    at::Tensor loss = full_tensor(list[0].first->tokens).sum();
+    for (const auto& [key, inner] : std::get<1>(result)) {
+      for (const auto& [batch, pair] : inner) {
+        for (const auto& tensor : pair) {
+          if (tensor.defined()) loss = loss + full_tensor(tensor).sum();
+        }
+      }
+    }
+    loss.backward();
+    EXPECT_TRUE(torch::allclose(full_tensor(a.grad()), 2 + 4 * values(1)));
+    EXPECT_TRUE(torch::allclose(full_tensor(b.grad()), 2 * values(2)));
+    EXPECT_TRUE(torch::allclose(full_tensor(c.grad()), 4 * values(3)));
+  });
+}
+
 TEST(LocalMapTest, CallsAnythingThatCanBeCalled) {
   run_ranks(2, [](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});

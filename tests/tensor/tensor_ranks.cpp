@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tensor/local_map_cases.h"
+#include "tensor/redistribute_all_cases.h"
 #include "tensor/training_case.h"
 #include "tessera/base/concat.h"
 #include "tessera/base/error.h"
@@ -26,9 +27,17 @@ void check_local_map(World& world) {
   check_random_programs(world, 1000, 10);
 }
 
+void check_redistribute_all(World& world) {
+  check_one_collective(world);
+  check_random_lists(world, 5000, 15);
+}
+
 const std::map<std::string, std::function<void(World&)>>& all_cases() {
   static const std::map<std::string, std::function<void(World&)>> cases = {
-      {"local_map", check_local_map}, {"moves", check_moves}, {"training", check_training}};
+      {"local_map", check_local_map},
+      {"moves", check_moves},
+      {"redistribute_all", check_redistribute_all},
+      {"training", check_training}};
   return cases;
 }
 

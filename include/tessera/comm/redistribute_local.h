@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "tessera/comm/world.h"
 #include "tessera/layout/layout.h"
@@ -42,5 +44,30 @@ struct RedistributeLocalOptions {
 [[nodiscard]] at::Tensor redistribute_local(const at::Tensor& local, const Layout& from,
                                             const Layout& to, const World& world,
                                             const RedistributeLocalOptions& options = {});
+
+/// Where a tensor is, and where it goes.
+struct LayoutChange {
+  Layout from;
+  Layout to;
+
+  bool operator==(const LayoutChange&) const = default;
+};
+
+/// Returns what `redistribute_local` does for each of several tensors, of any shapes and dtypes, with
+/// one message from a rank to another for all of them where that is cheaper; see
+/// `plan_redistribute_all`.
+///
+/// All ranks of all meshes must call it with the same changes and dtypes, in the same order. What
+/// needs nothing is given back as it is. With `async_op` all results that were sent together arrive
+/// together; the staging budget is for all of them. A batch counts as one `all_to_all_single`.
+///
+/// Throws as `redistribute_local` does, naming the tensor by its place in the list, and
+/// `InvalidArgument` unless there is one change for each tensor.
+[[nodiscard]] std::vector<at::Tensor> redistribute_local_all(
+    std::span<const at::Tensor> locals, std::span<const LayoutChange> changes,
+    const RedistributeLocalOptions& options = {});
+[[nodiscard]] std::vector<at::Tensor> redistribute_local_all(
+    std::span<const at::Tensor> locals, std::span<const LayoutChange> changes, const World& world,
+    const RedistributeLocalOptions& options = {});
 
 }  // namespace tessera

@@ -110,6 +110,29 @@ struct RedistributeOptions {
                                       const Placements& placements,
                                       const RedistributeOptions& options = {});
 
+/// Returns what `redistribute` does for each of several tensors, of any shapes and dtypes, but with one
+/// message from one rank to another for all of them: a hundred small parameters cost the messages of
+/// one. All ranks must pass the same tensors in the same order.
+///
+///     auto sharded = redistribute_all(parameters, {{Shard(0)}});
+///
+/// `placements`, and `meshes` where they are given, have one entry per tensor or one for all. Tensors
+/// that are placed so already are returned as they are. Which tensors go together is said by
+/// `plan_redistribute_all`; a large reduction to all ranks, for one, goes by itself.
+///
+/// Differentiable, twice: the gradients go back together too, as soon as those of all results that
+/// the loss depends on are there. With `async_op` the results arrive together.
+///
+/// Throws `InvalidArgument` as `redistribute` does, naming the tensor by its place in the list; for
+/// another number of placements or meshes; and for tensors of different worlds.
+[[nodiscard]] std::vector<at::Tensor> redistribute_all(const std::vector<at::Tensor>& tensors,
+                                                       const std::vector<Placements>& placements,
+                                                       const RedistributeOptions& options = {});
+[[nodiscard]] std::vector<at::Tensor> redistribute_all(const std::vector<at::Tensor>& tensors,
+                                                       const std::vector<DeviceMesh>& meshes,
+                                                       const std::vector<Placements>& placements,
+                                                       const RedistributeOptions& options = {});
+
 /// Returns `DTensor f32[8,8][S(0),R] on [dp=2, tp=2], rank 1 holds [4,8]:` and the local values.
 [[nodiscard]] std::string to_string(const at::Tensor& tensor);
 

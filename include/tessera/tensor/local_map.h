@@ -94,9 +94,10 @@ class LocalMapCall {
   [[nodiscard]] at::Tensor wrapped(std::size_t index, const at::Tensor& local) const;
   [[nodiscard]] Layout out_layout(std::size_t index, const at::Tensor& local,
                                   const Placements& placements) const;
-  [[nodiscard]] std::optional<Shape> shape_like_inputs(const at::Tensor& local,
+  using Sizes = c10::SmallVector<std::int64_t, 8>;
+  [[nodiscard]] std::optional<Sizes> shape_like_inputs(const at::Tensor& local,
                                                        const Placements& placements) const;
-  [[nodiscard]] std::optional<Layout> input_layout(const Shape& shape,
+  [[nodiscard]] std::optional<Layout> input_layout(at::IntArrayRef shape,
                                                    const Placements& placements) const;
 
   const LocalMapOptions* options_;

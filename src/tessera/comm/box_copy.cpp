@@ -124,4 +124,12 @@ void copy_box(const at::Tensor& out, std::span<const Extent> out_box, const at::
   }
 }
 
+void pack_box(std::byte* packed, const at::Tensor& in, std::span<const Extent> box) {
+  copy_host_box(BoxLoops(packed, in, box), static_cast<std::int64_t>(in.element_size()));
+}
+
+void unpack_box(const at::Tensor& out, std::span<const Extent> box, const std::byte* packed) {
+  copy_host_box(BoxLoops(out, box, packed), static_cast<std::int64_t>(out.element_size()));
+}
+
 }  // namespace tessera::detail

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -19,6 +20,11 @@ void copy_flat(const at::Tensor& out, std::int64_t out_begin, const at::Tensor& 
 /// Copies a box of one tensor to a box of the same sizes of another; neither need be contiguous.
 void copy_box(const at::Tensor& out, std::span<const Extent> out_box, const at::Tensor& in,
               std::span<const Extent> in_box);
+
+/// The same from a box to memory of the host in which its elements lie one behind the other, and back.
+/// The tensor is in host memory too.
+void pack_box(std::byte* packed, const at::Tensor& in, std::span<const Extent> box);
+void unpack_box(const at::Tensor& out, std::span<const Extent> box, const std::byte* packed);
 
 /// True when the processor reaches both tensors' memory.
 [[nodiscard]] bool is_host(const at::Tensor& a, const at::Tensor& b);

@@ -26,12 +26,19 @@ struct BoxLoops {
   /// `out_box` and `in_box` have equal sizes.
   BoxLoops(const at::Tensor& out, std::span<const Extent> out_box, const at::Tensor& in,
            std::span<const Extent> in_box);
+  /// From a box of a tensor to memory in which its elements lie one behind the other, or back.
+  BoxLoops(std::byte* packed, const at::Tensor& in, std::span<const Extent> in_box);
+  BoxLoops(const at::Tensor& out, std::span<const Extent> out_box, const std::byte* packed);
 
   /// The first elements; null for a box without elements.
   std::byte* out = nullptr;
   const std::byte* in = nullptr;
   /// Outermost first, neighbours that run on in both tensors merged; none for a single element.
   c10::SmallVector<Loop, 8> loops;
+
+ private:
+  /// Adds a loop inside of those that are there.
+  void add(const Loop& inner);
 };
 
 /// Calls visit(out, in) for every round of the loops in [loop, last).

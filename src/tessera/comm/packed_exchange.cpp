@@ -15,12 +15,6 @@ namespace {
 
 using Counts = std::vector<std::int64_t>;
 
-std::vector<Extent> whole_box(std::span<const Extent> box) {
-  std::vector<Extent> whole;
-  for (const auto& extent : box) whole.push_back({0, extent.size});
-  return whole;
-}
-
 /// Elements [begin, begin + size of the box) of a flat buffer, in the box's shape.
 at::Tensor shaped(const at::Tensor& buffer, std::int64_t begin, std::span<const Extent> box) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -258,6 +252,12 @@ PendingPtr Transport::all_reduce_into(const at::Tensor& out, const at::Tensor& i
 PendingPtr Transport::exchange(const at::Tensor& /*out*/, const at::Tensor& /*in*/,
                                std::shared_ptr<const RankStep> /*own*/) {
   throw InternalError("this engine cannot exchange directly");
+}
+
+std::vector<Extent> whole_box(std::span<const Extent> box) {
+  std::vector<Extent> whole;
+  for (const auto& extent : box) whole.push_back({0, extent.size});
+  return whole;
 }
 
 void copy_whole(const at::Tensor& out, const at::Tensor& in) {

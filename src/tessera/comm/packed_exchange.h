@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "tessera/comm/group.h"
 #include "tessera/comm/transport.h"
@@ -33,6 +34,9 @@ class AfterPending : public Pending {
 [[nodiscard]] PendingPtr packed_exchange(Transport& transport, const Group& group,
                                          std::shared_ptr<const RankStep> own, const at::Tensor& out,
                                          const at::Tensor& in);
+
+/// The box of the same sizes that begins at zero.
+[[nodiscard]] std::vector<Extent> whole_box(std::span<const Extent> box);
 
 /// Copies all of a tensor to a contiguous one of the same shape.
 void copy_whole(const at::Tensor& out, const at::Tensor& in);

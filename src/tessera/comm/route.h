@@ -11,6 +11,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "tessera/comm/batch_route.h"
 #include "tessera/comm/group.h"
 #include "tessera/comm/transport.h"
 #include "tessera/plan/redistribute_plan.h"
@@ -66,6 +67,9 @@ class RouteCache {
   /// Returns the route, found on first use. It stays valid as long as the pointer is kept.
   const std::shared_ptr<Route>& find(WorldState& world, const RouteQuestion& question);
 
+  /// Those of several tensors at once.
+  [[nodiscard]] BatchRouteCache& batches() { return batches_; }
+
  private:
   struct Entry {
     Layout from;
@@ -76,6 +80,7 @@ class RouteCache {
   };
 
   std::unordered_multimap<std::size_t, Entry> entries_;
+  BatchRouteCache batches_;
 };
 
 }  // namespace tessera::detail

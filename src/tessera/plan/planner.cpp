@@ -55,31 +55,6 @@ std::int64_t rounds_within_budget(const Roles& roles, const PlanOptions& options
   return usable > 0 ? ceil_divide(total, usable) : 0;
 }
 
-/// Returns the one step that goes straight from one layout to the other; with 0 rounds when it
-/// does not fit the budget.
-Step direct_step(const Roles& roles, const PlanOptions& options) {
-  const Layout& from = roles.from;
-  const Layout& to = roles.to;
-  Step step{StepKind::exchange, from, to, roles.talking_dims, -1, 1, {}, 0};
-  step.worst = estimate_exchange(roles, options.element_size);
-  // Between different meshes, only looking at every rank can tell that nothing moves.
-  const bool nothing_moves =
-      from.numel() == 0 || (sample_is_complete(from, to) && roles.contributions.empty() &&
-                            roles.roots.empty() && step.worst.received_bytes == 0);
-  if (roles.local || nothing_moves) {
-    const bool fills = roles.local && !roles.roots.empty();
-    step.kind = fills ? StepKind::fill : StepKind::slice;
-    step.mesh_dims.clear();
-    step.worst = {0, 0, to.local_numel(0) * options.element_size, 0};
-    step.cost_ps = options.cost.cost_ps(step.worst) - options.cost.launch_ps;
-    return step;
-  }
-  step.rounds = rounds_within_budget(roles, options);
-  step.worst.messages *= std::max<std::int64_t>(step.rounds, 1);
-  step.cost_ps = options.cost.cost_ps(step.worst);
-  return step;
-}
-
 Candidate make_candidate(std::string name, std::vector<Step> steps) {
   Candidate candidate;
   candidate.name = std::move(name);
@@ -153,6 +128,29 @@ std::optional<Candidate> stripes_and_gather(const Roles& roles, const PlanOption
 }
 
 }  // namespace
+
+Step direct_step(const Roles& roles, const PlanOptions& options) {
+  const Layout& from = roles.from;
+  const Layout& to = roles.to;
+  Step step{StepKind::exchange, from, to, roles.talking_dims, -1, 1, {}, 0};
+  step.worst = estimate_exchange(roles, options.element_size);
+  // Between different meshes, only looking at every rank can tell that nothing moves.
+  const bool nothing_moves =
+      from.numel() == 0 || (sample_is_complete(from, to) && roles.contributions.empty() &&
+                            roles.roots.empty() && step.worst.received_bytes == 0);
+  if (roles.local || nothing_moves) {
+    const bool fills = roles.local && !roles.roots.empty();
+    step.kind = fills ? StepKind::fill : StepKind::slice;
+    step.mesh_dims.clear();
+    step.worst = {0, 0, to.local_numel(0) * options.element_size, 0};
+    step.cost_ps = options.cost.cost_ps(step.worst) - options.cost.launch_ps;
+    return step;
+  }
+  step.rounds = rounds_within_budget(roles, options);
+  step.worst.messages *= std::max<std::int64_t>(step.rounds, 1);
+  step.cost_ps = options.cost.cost_ps(step.worst);
+  return step;
+}
 
 std::vector<Candidate> find_candidates(const Layout& from, const Layout& to,
                                        const PlanOptions& options, bool all) {

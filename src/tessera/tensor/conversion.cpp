@@ -1,55 +1,28 @@
 #include "tessera/tensor/conversion.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/custom_function.h>
-
 #include "tessera/base/check.h"
 #include "tessera/comm/recorder.h"
-#include "tessera/comm/redistribute_local.h"
 #include "tessera/tensor/dispatch.h"
 #include "tessera/tensor/dtensor_meta.h"
+#include "tessera/tensor/history.h"
 
 namespace tessera::detail {
 namespace {
 
-using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// What a backward pass needs to know of the forward one.
-struct Memory : torch::CustomClassHolder {
-  Memory(DeviceMesh on, Layout forward, Layout backward, RedistributeOptions how = {},
-         at::ScalarType source = at::kFloat)
-      : mesh(std::move(on)),
-        layout(std::move(forward)),
-        gradient(std::move(backward)),
-        options(how),
-        dtype(source) {}
-
+struct Memory {
   DeviceMesh mesh;
   Layout layout;
   Layout gradient;
-  RedistributeOptions options;
-  at::ScalarType dtype;
 };
-using MemoryPtr = c10::intrusive_ptr<Memory>;
 
-constexpr const char* kMemory = "memory";
-
-void remember(AutogradContext* context, const MemoryPtr& memory) {
-  context->saved_data[kMemory] = c10::IValue::make_capsule(memory);
-}
-
-c10::intrusive_ptr<Memory> remembered(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<Memory>(context->saved_data[kMemory].toCapsule());
-}
-
-at::Tensor make_from_local(const at::Tensor& local, const Memory& memory) {
+at::Tensor make_from_local(const at::Tensor& local, const DeviceMesh& mesh, const Layout& layout) {
   register_dispatch();
-  const bool is_inside = memory.mesh.shape().contains(memory.mesh.world().rank());
-  const at::Tensor own = is_inside ? without_history(local) : outside_local(local);
+  const bool is_inside = mesh.shape().contains(mesh.world().rank());
   // Strides are global: a local part that lies otherwise is put in order when an op needs it.
-  return make_dtensor(own, memory.mesh, memory.layout);
+  return make_dtensor(is_inside ? without_history(local) : outside_local(local), mesh, layout);
 }
 
 /// How the gradient of a gradient is placed: as the tensor itself, since the adjoint of the adjoint is
@@ -65,86 +38,32 @@ Layout second_gradient(const Memory& memory) {
   return Layout(memory.layout.mesh(), std::move(placements), memory.layout.shape());
 }
 
-/// The gradient layout of a source, seen from a gradient that is itself placed somehow.
-at::Tensor gradient_of_move(const at::Tensor& gradient, const Memory& memory) {
-  RedistributeOptions options{.async_op = memory.options.async_op};
-  at::Tensor result = gradient;
-  const auto sent = memory.options.backward_dtype.value_or(memory.dtype);
-  if (result.scalar_type() != sent) result = result.to(sent);
-  result = move(result, memory.mesh, memory.gradient, options);
-  return result.scalar_type() != memory.dtype ? result.to(memory.dtype) : result;
-}
+struct FromLocalBackward : torch::autograd::Node {
+  explicit FromLocalBackward(Memory its_memory) : memory(std::move(its_memory)) {}
 
-at::Tensor make_moved(const at::Tensor& tensor, const DeviceMesh& mesh, const Layout& layout,
-                      const RedistributeOptions& options) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const auto& meta = *dtensor_meta(tensor);
-  at::Tensor local = meta.local();
-  if (options.forward_dtype && *options.forward_dtype != local.scalar_type()) {
-    local = local.to(*options.forward_dtype);
-  }
-  at::Tensor moved = redistribute_local(local, meta.layout(), layout, mesh.world(),
-                                        {.async_op = options.async_op});
-  const std::int64_t rank = mesh.world().rank();
-  if (!mesh.shape().contains(rank)) {
-    moved = outside_local(local);
-  } else if (moved.is_same(local)) {
-    moved = without_history(moved);
-  }
-  return make_dtensor(std::move(moved), mesh, layout);
-}
-
-struct FromLocal : torch::autograd::Function<FromLocal> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& local,
-                            const std::optional<at::Tensor>& values, const MemoryPtr& memory) {
-    remember(context, memory);
-    return make_from_local(values.value_or(local), *memory);
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    if (!gradients[0].defined()) return variable_list(3);
-    const auto memory = remembered(context);
+  variable_list apply(variable_list&& gradients) override {
+    if (!gradients[0].defined() || !task_should_compute_output(0)) return variable_list(1);
     const CauseScope cause("backward of from_local");
-    const auto gradient = move(gradients[0], memory->mesh, memory->gradient);
-    return {unwrap_local(gradient, second_gradient(*memory)), at::Tensor(), at::Tensor()};
+    const auto gradient = move(gradients[0], memory.mesh, memory.gradient);
+    return {unwrap_local(gradient, second_gradient(memory))};
   }
+  [[nodiscard]] std::string name() const override { return "tessera::from_local"; }
+
+  Memory memory;
 };
 
-struct ToLocal : torch::autograd::Function<ToLocal> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
-                            const MemoryPtr& memory) {
-    remember(context, memory);
-    return without_history(dtensor_meta(tensor)->local_or_pending());
-  }
+struct ToLocalBackward : torch::autograd::Node {
+  explicit ToLocalBackward(Memory its_memory) : memory(std::move(its_memory)) {}
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    if (!gradients[0].defined()) return {at::Tensor(), at::Tensor()};
-    const auto memory = remembered(context);
-    const at::Tensor& gradient = gradients[0];
-    return {
-        wrap_local(gradient.contiguous(), memory->mesh, memory->gradient, second_gradient(*memory)),
-        at::Tensor()};
+  variable_list apply(variable_list&& gradients) override {
+    if (!gradients[0].defined() || !task_should_compute_output(0)) return variable_list(1);
+    return {wrap_local(gradients[0].contiguous(), memory.mesh, memory.gradient,
+                       second_gradient(memory))};
   }
+  [[nodiscard]] std::string name() const override { return "tessera::to_local"; }
+
+  Memory memory;
 };
-
-struct Move : torch::autograd::Function<Move> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
-                            const DeviceMesh* mesh, const Layout* layout, const MemoryPtr& memory) {
-    remember(context, memory);
-    return make_moved(tensor, *mesh, *layout, memory->options);
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    if (!gradients[0].defined()) return variable_list(4);
-    const auto memory = remembered(context);
-    const CauseScope cause("backward of redistribute");
-    return {gradient_of_move(gradients[0], *memory), at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
-
-bool needs_history(const at::Tensor& tensor) {
-  return at::GradMode::is_enabled() && tensor.requires_grad();
-}
 
 }  // namespace
 
@@ -181,33 +100,29 @@ void check_device(const char* function, const at::Tensor& tensor, const DeviceMe
                 "; move it to ", mesh.device_type(), " first, or make a mesh for ", type);
 }
 
+void check_destination(const char* function, const DTensorMeta& meta, const DeviceMesh& mesh) {
+  TESSERA_CHECK(&meta.mesh().world().state() == &mesh.world().state(), function, ": a tensor on ",
+                meta.mesh(), " of one world cannot go to ", mesh, " of another");
+  TESSERA_CHECK(meta.mesh().device_type() == mesh.device_type(), function, ": a tensor on ",
+                meta.mesh(), " cannot go to ", mesh, "; copy it to the other kind of device first");
+}
+
 at::Tensor wrap_local(const at::Tensor& local, const DeviceMesh& mesh, const Layout& layout,
                       const Layout& gradient, const at::Tensor& values) {
-  if (!needs_history(local)) {
-    return make_from_local(values.defined() ? values : local, Memory(mesh, layout, gradient));
+  at::Tensor result = make_from_local(values.defined() ? values : local, mesh, layout);
+  if (needs_history(local)) {
+    record_history<FromLocalBackward>(result, local, Memory{mesh, layout, gradient});
   }
-  // Autograd takes no undefined tensors.
-  const auto held = values.defined() ? std::optional(values) : std::nullopt;
-  return FromLocal::apply(local, held, c10::make_intrusive<Memory>(mesh, layout, gradient));
+  return result;
 }
 
 at::Tensor unwrap_local(const at::Tensor& tensor, const Layout& gradient) {
   const auto& meta = *dtensor_meta(tensor);
-  if (!needs_history(tensor)) return without_history(meta.local_or_pending());
-  return ToLocal::apply(tensor, c10::make_intrusive<Memory>(meta.mesh(), meta.layout(), gradient));
-}
-
-at::Tensor move(const at::Tensor& tensor, const DeviceMesh& mesh, const Layout& layout,
-                const RedistributeOptions& options) {
-  const auto& meta = *dtensor_meta(tensor);
-  const bool casts = options.forward_dtype && *options.forward_dtype != tensor.scalar_type();
-  const bool stays = meta.layout() == layout && meta.mesh() == mesh;
-  if (stays && !casts && !options.backward_dtype) return tensor;
-  if (!needs_history(tensor)) return make_moved(tensor, mesh, layout, options);
-  return Move::apply(
-      tensor, &mesh, &layout,
-      c10::make_intrusive<Memory>(meta.mesh(), layout, gradient_layout(meta.layout()), options,
-                                  tensor.scalar_type()));
+  at::Tensor result = without_history(meta.local_or_pending());
+  if (needs_history(tensor)) {
+    record_history<ToLocalBackward>(result, tensor, Memory{meta.mesh(), meta.layout(), gradient});
+  }
+  return result;
 }
 
 }  // namespace tessera::detail

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <optional>
-#include <string>
+#include <span>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -10,6 +10,8 @@
 #include "tessera/tensor/dtensor.h"
 
 namespace tessera::detail {
+
+class DTensorMeta;
 
 /// Returns the layout of a tensor of `shape`. Throws `InvalidArgument` that names `function` unless
 /// there is one placement per mesh dim and every shard dim is within the shape.
@@ -26,6 +28,9 @@ namespace tessera::detail {
 /// Throws `InvalidArgument` when the tensor is on another kind of device than the mesh.
 void check_device(const char* function, const at::Tensor& tensor, const DeviceMesh& mesh);
 
+/// Throws `InvalidArgument` unless a DTensor can go to a mesh: of the same world and kind of device.
+void check_destination(const char* function, const DTensorMeta& meta, const DeviceMesh& mesh);
+
 // The conversions with autograd, on arguments that were checked.
 
 /// `values`, where defined, are what the DTensor holds instead of those of `local`.
@@ -35,5 +40,16 @@ void check_device(const char* function, const at::Tensor& tensor, const DeviceMe
 [[nodiscard]] at::Tensor unwrap_local(const at::Tensor& tensor, const Layout& gradient);
 [[nodiscard]] at::Tensor move(const at::Tensor& tensor, const DeviceMesh& mesh,
                               const Layout& layout, const RedistributeOptions& options = {});
+
+/// Where a tensor goes.
+struct Destination {
+  DeviceMesh mesh;
+  Layout layout;
+};
+
+/// Moves several tensors of one world at once; `to` has one entry for each.
+[[nodiscard]] std::vector<at::Tensor> move_all(const std::vector<at::Tensor>& tensors,
+                                               std::span<const Destination> to,
+                                               const RedistributeOptions& options = {});
 
 }  // namespace tessera::detail

@@ -128,10 +128,7 @@ at::Tensor redistribute(const at::Tensor& tensor, const DeviceMesh& mesh,
   constexpr const char* kName = "redistribute";
   const auto& meta = checked_meta(tensor, kName);
   const Layout layout = detail::checked_layout(kName, mesh, placements, meta.layout().shape());
-  TESSERA_CHECK(&meta.mesh().world().state() == &mesh.world().state(), kName, ": a tensor on ",
-                meta.mesh(), " of one world cannot go to ", mesh, " of another");
-  TESSERA_CHECK(meta.mesh().device_type() == mesh.device_type(), kName, ": a tensor on ",
-                meta.mesh(), " cannot go to ", mesh, "; copy it to the other kind of device first");
+  detail::check_destination(kName, meta, mesh);
   return detail::move(tensor, mesh, layout, options);
 }
 

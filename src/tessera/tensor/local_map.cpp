@@ -265,27 +265,30 @@ Layout LocalMapCall::out_layout(std::size_t index, const at::Tensor& local,
                                 const Placements& placements) const {
   const auto& shapes = options_->out_shapes;
   const LeafShape* given = shapes.empty() ? nullptr : &shapes[shapes.size() == 1 ? 0 : index];
-  std::optional<Shape> shape;
-  if (given == nullptr && !options_->check_outputs) shape = shape_like_inputs(local, placements);
-  if (!shape && given != nullptr && given->has_value() && !options_->check_outputs) {
+  if (given == nullptr && !options_->check_outputs) {
+    if (const auto shape = shape_like_inputs(local, placements)) {
+      if (auto layout = input_layout(*shape, placements)) return *layout;
+      return checked_layout("local_map: out_placements", *mesh_, placements,
+                            Shape(shape->begin(), shape->end()));
+    }
+  }
+  if (given != nullptr && given->has_value() && !options_->check_outputs) {
     Layout layout = checked_layout("local_map: out_shapes", *mesh_, placements, **given);
     const std::string name = concat("local_map: output ", index);
     check_local_shape(name.c_str(), local, *mesh_, layout);
     return layout;
   }
-  if (!shape) {
-    FromLocalOptions options{.run_check = options_->check_outputs};
-    if (given != nullptr && given->has_value()) options.shape = **given;
-    shape = exchanged_shape(index, local, *mesh_, placements, options);
-  }
-  if (auto layout = input_layout(*shape, placements)) return *layout;
-  return checked_layout("local_map: out_placements", *mesh_, placements, *shape);
+  FromLocalOptions options{.run_check = options_->check_outputs};
+  if (given != nullptr && given->has_value()) options.shape = **given;
+  return checked_layout("local_map: out_placements", *mesh_, placements,
+                        exchanged_shape(index, local, *mesh_, placements, options));
 }
 
-std::optional<Layout> LocalMapCall::input_layout(const Shape& shape,
+std::optional<Layout> LocalMapCall::input_layout(at::IntArrayRef shape,
                                                  const Placements& placements) const {
   for (const auto& layout : layouts_) {
-    if (layout.shape() == shape && layout.placements() == placements && is_in_order(layout)) {
+    if (at::IntArrayRef(layout.shape()) == shape && layout.placements() == placements &&
+        is_in_order(layout)) {
       return layout;
     }
   }
@@ -295,9 +298,9 @@ std::optional<Layout> LocalMapCall::input_layout(const Shape& shape,
 // Ranks must agree on whether to exchange sizes, without asking. They do when all have the same sizes
 // of inputs, given that those of outputs depend on nothing else. And where all of them find their
 // sizes to be those of an input's parts, these add up to the size of that input.
-std::optional<Shape> LocalMapCall::shape_like_inputs(const at::Tensor& local,
-                                                     const Placements& placements) const {
-  Shape shape = local.sizes().vec();
+std::optional<LocalMapCall::Sizes> LocalMapCall::shape_like_inputs(
+    const at::Tensor& local, const Placements& placements) const {
+  Sizes shape(local.sizes().begin(), local.sizes().end());
   c10::SmallVector<MeshDims, 8> cut_by(shape.size(), 0);
   bool is_cut = false;
   for (std::size_t i = 0; i < placements.size(); ++i) {

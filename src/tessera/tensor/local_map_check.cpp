@@ -1,5 +1,6 @@
 #include "tessera/tensor/local_map_check.h"
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 #include <string>
@@ -101,16 +102,14 @@ std::string differences(const CheckedOutput& output, std::size_t place,
 }  // namespace
 
 void check_placements(const DeviceMesh& mesh, const Placements& placements) {
+  const auto partials = std::count_if(placements.begin(), placements.end(), is_partial);
+  if (partials < 2 && static_cast<std::int64_t>(placements.size()) == mesh.ndim()) return;
   // Shard dims are looked at when the tensor is there.
   Placements others = placements;
-  bool is_any_partial = false;
   for (auto& placement : others) {
     if (is_sharded(placement)) placement = Replicate();
-    is_any_partial = is_any_partial || is_partial(placement);
   }
-  if (is_any_partial || static_cast<std::int64_t>(placements.size()) != mesh.ndim()) {
-    (void)checked_layout("local_map: out_placements", mesh, others, {});
-  }
+  (void)checked_layout("local_map: out_placements", mesh, others, {});
 }
 
 void check_output(std::size_t index, const MappedLeaf& leaf, const LeafPlacements* entry,
@@ -128,20 +127,22 @@ void check_output(std::size_t index, const MappedLeaf& leaf, const LeafPlacement
                 "; return its to_local, or call the function without local_map");
   TESSERA_CHECK(entry != nullptr, "local_map: tensor output ", index, ", ", describe_tensor(local),
                 ", expects placements but received None; give its entry in out_placements");
-  const std::string name = concat("local_map: output ", index);
-  check_device(name.c_str(), local, mesh);
+  const auto name = [&] { return concat("local_map: output ", index); };
+  if (c10::DeviceTypeName(local.device().type(), /*lower_case=*/true) != mesh.device_type()) {
+    check_device(name().c_str(), local, mesh);
+  }
   for (const auto& placement : **entry) {
     if (const auto* partial = std::get_if<Partial>(&placement)) {
       const char* problem = reduction_problem(partial->op, local.scalar_type());
-      TESSERA_CHECK(*problem == '\0', name, ", ", describe_tensor(local), ", cannot be ", placement,
-                    ": ", problem);
+      TESSERA_CHECK(*problem == '\0', name(), ", ", describe_tensor(local), ", cannot be ",
+                    placement, ": ", problem);
       continue;
     }
     const auto* shard = std::get_if<Shard>(&placement);
     const auto* strided = std::get_if<StridedShard>(&placement);
     if (shard == nullptr && strided == nullptr) continue;
     const std::int64_t dim = shard != nullptr ? shard->dim : strided->dim;
-    TESSERA_CHECK(dim >= -local.dim() && dim < local.dim(), name, ", ", describe_tensor(local),
+    TESSERA_CHECK(dim >= -local.dim() && dim < local.dim(), name(), ", ", describe_tensor(local),
                   ", cannot be ", placement, ": it has ", local.dim(), " dim(s)");
   }
 }

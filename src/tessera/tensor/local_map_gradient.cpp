@@ -51,32 +51,39 @@ Placement input_gradient_along(const Layout& layout, std::size_t mesh_dim) {
   return !op || adds_up_to_whole(*op) ? Placement(Partial()) : Placement(Replicate());
 }
 
-Layout with_placements(const Layout& layout, Placements placements) {
-  if (placements == layout.placements()) return layout;
+Placement output_gradient_along(const Layout& layout, std::size_t mesh_dim,
+                                MeshDims redundant_dims) {
+  const Placement& placement = layout.placements()[mesh_dim];
+  if (is_partial(placement)) return Replicate();
+  const bool is_redundant =
+      (redundant_dims & mesh_dim_bit(static_cast<std::int64_t>(mesh_dim))) != 0;
+  const bool is_summed =
+      is_replicate(placement) && layout.mesh().sizes()[mesh_dim] > 1 && !is_redundant;
+  return is_summed ? Placement(Partial()) : placement;
+}
+
+/// Returns the layout with the placements `along(mesh dim)`: mostly the same one, which costs nothing.
+template <typename Along>
+Layout with_placements(const Layout& layout, const Along& along) {
+  const Placements& before = layout.placements();
+  std::size_t same = 0;
+  while (same < before.size() && along(same) == before[same]) ++same;
+  if (same == before.size()) return layout;
+  Placements placements = before;
+  for (std::size_t i = same; i < placements.size(); ++i) placements[i] = along(i);
   return Layout(layout.mesh(), std::move(placements), layout.shape());
 }
 
 }  // namespace
 
 Layout input_gradient(const Layout& layout) {
-  Placements placements;
-  for (std::size_t i = 0; i < layout.placements().size(); ++i) {
-    placements.push_back(input_gradient_along(layout, i));
-  }
-  return with_placements(layout, std::move(placements));
+  return with_placements(layout,
+                         [&](std::size_t dim) { return input_gradient_along(layout, dim); });
 }
 
 Layout output_gradient(const Layout& layout, MeshDims redundant_dims) {
-  Placements placements = layout.placements();
-  for (std::size_t i = 0; i < placements.size(); ++i) {
-    if (is_partial(placements[i])) {
-      placements[i] = Replicate();
-    } else if (is_replicate(placements[i]) && layout.mesh().sizes()[i] > 1 &&
-               (redundant_dims & mesh_dim_bit(static_cast<std::int64_t>(i))) == 0) {
-      placements[i] = Partial();
-    }
-  }
-  return with_placements(layout, std::move(placements));
+  return with_placements(
+      layout, [&](std::size_t dim) { return output_gradient_along(layout, dim, redundant_dims); });
 }
 
 MeshDims replicated_dims(const Layout& layout) {

@@ -5,13 +5,14 @@
 #include <optional>
 #include <string>
 
+#include "tessera/comm/direct_exchange.h"
 #include "tessera/comm/threads/thread_hub.h"
 #include "tessera/comm/transport.h"
 
 namespace tessera::detail {
 
 /// One rank's end of a group of threads.
-class ThreadTransport : public Transport {
+class ThreadTransport : public Transport, public DirectExchange {
  public:
   ThreadTransport(std::shared_ptr<ThreadHub> hub, std::shared_ptr<ThreadGroup> group,
                   std::size_t member, std::chrono::milliseconds timeout)
@@ -41,6 +42,7 @@ class ThreadTransport : public Transport {
   [[nodiscard]] bool exchanges_directly() const override { return true; }
   PendingPtr exchange(const at::Tensor& out, const at::Tensor& in,
                       std::shared_ptr<const RankStep> own) override;
+  PendingPtr exchange_all(std::span<const ExchangePart> parts) override;
 
  private:
   /// Takes the arguments of the call that `check` announced; empty when it announced none.
