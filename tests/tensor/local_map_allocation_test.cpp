@@ -40,7 +40,7 @@ std::int64_t wrapping(const at::Tensor& x, const at::Tensor& y) {
 void expect_nothing_but_wrappers(const DeviceMesh& mesh, const Placements& placements,
                                  const LocalMapOptions& options, bool requires_grad) {
   const auto make = [&] {
-    return distribute_tensor(torch::ones({8, 8}), mesh, placements).requires_grad_(requires_grad);
+    return distribute_tensor(torch::ones({12, 12}), mesh, placements).requires_grad_(requires_grad);
   };
   const auto x = make();
   const auto y = make();

@@ -153,7 +153,7 @@ TEST(LocalMapErrorTest, DeclarationsThatCannotBeTrue) {
         [&] {
           declared(identity, {Shard(0), Replicate()});
         },
-        {"local_map: out_placements: 2 placement(s) [R,R] given for"});
+        {"local_map: out_placements: 2 placement(s) [S(0),R] given for"});
     const auto integers = [](const at::Tensor& t) { return t.to(torch::kLong); };
     expect_refused([&] { declared(integers, {Partial(ReduceOp::avg)}); },
                    {"cannot be P(avg): whole numbers have no average"});

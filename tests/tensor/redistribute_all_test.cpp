@@ -18,7 +18,7 @@ using Tensors = std::vector<at::Tensor>;
 
 TEST(RedistributeAllTest, RandomListsMatchOneByOne) {
   on_every_rank_count([](World& world) {
-    test::check_random_lists(world, static_cast<std::uint64_t>(world.size()) * 1000, 40);
+    test::check_random_lists(world, static_cast<std::uint64_t>(world.size()) * 1000, 25);
   });
 }
 
@@ -49,6 +49,7 @@ TEST(RedistributeAllTest, CastsAsAsked) {
     (moved[0].sum() + moved[1].sum()).backward();
     EXPECT_EQ(x.grad().scalar_type(), at::kDouble);
     EXPECT_TRUE(torch::equal(full_tensor(x.grad()), torch::ones({5, 4}, at::kDouble)));
+    if (world.size() == 1) return;
     EXPECT_EQ(placements_of(y.grad()), Placements{Replicate()});
   });
 }
