@@ -212,11 +212,9 @@ struct Case {
   std::string usual_name;
   std::string odd_name;
 
-  /// How the error shows a member's call. A list may be shown under the name of the message that
-  /// carries it.
-  [[nodiscard]] std::string name_of(std::int64_t member) const {
-    const std::string& name = member == odd ? odd_name : usual_name;
-    return name.substr(0, name.find("_coalesced"));
+  /// How the error shows a member's call.
+  [[nodiscard]] const std::string& name_of(std::int64_t member) const {
+    return member == odd ? odd_name : usual_name;
   }
   [[nodiscard]] std::int64_t rank_of(std::int64_t member) const {
     return ranks[static_cast<std::size_t>(member)];

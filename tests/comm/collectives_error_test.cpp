@@ -306,7 +306,9 @@ TEST(CollectivesErrorTest, MessagesNeedAnotherRank) {
               "send: destination 5 given for group world of 2 member(s); members are numbered from "
               "0 by their place in the group");
     EXPECT_EQ(thrown_by<InvalidArgument>([&] { send(x, 1 - world.rank(), group, -1); }),
-              "send: tag -1 given; it must not be negative");
+              "send: tag -1 given; it must be from 0 to 1000000");
+    EXPECT_EQ(thrown_by<InvalidArgument>([&] { (void)recv(x, 1 - world.rank(), group, 1000001); }),
+              "recv: tag 1000001 given; it must be from 0 to 1000000");
     EXPECT_EQ(thrown_by<InvalidArgument>([&] { (void)recv(undefined(), 0, group); }),
               "recv: an undefined tensor given as like; pass a defined one");
   });

@@ -52,7 +52,8 @@ struct PairOptions {
 };
 
 /// Returns the pairs of placements of a tensor on two meshes, or on the same one, that a
-/// redistribution is defined for. Every third begins with a tensor that is not contiguous.
+/// redistribution is defined for; some of them under ThreadSanitizer. Every third begins with a
+/// tensor that is not contiguous.
 [[nodiscard]] std::vector<MoveCase> every_pair(const MeshShape& from, const MeshShape& to,
                                                const Shape& shape, const PairOptions& options = {});
 

@@ -1,15 +1,26 @@
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "support/rank_test.h"
 #include "tessera/base/concat.h"
+#include "tessera/comm/collectives.h"
 #include "tessera/comm/comm_error.h"
+#include "tessera/comm/device_mesh.h"
+#include "tessera/comm/threads/thread_hub.h"
+#include "tessera/comm/traffic.h"
 #include "tessera/comm/world_state.h"
 
 namespace tessera::test {
@@ -76,6 +87,58 @@ TEST(RunRanksTest, SixtyFourRanksDoNotStarve) {
         }
       },
       test_options());
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/// Asks for more threads than there is room for their stacks, which are made large so that there is
+/// room for everything else.
+[[noreturn]] void run_too_many_ranks() {
+  constexpr std::size_t kStack = std::size_t{1} << 30U;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStack);
+  pthread_setattr_default_np(&attributes);
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  rlimit memory{};
+  getrlimit(RLIMIT_AS, &memory);
+  memory.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + 5 * kStack + kStack / 2;
+  setrlimit(RLIMIT_AS, &memory);
+  try {
+    run_ranks(
+        20, [](World& world) { barrier(world.group()); }, test_options());
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    std::_Exit(5);
+  }
+  std::_Exit(0);
+}
+
+TEST(RunRanksDeathTest, AThreadThatCannotBeStartedEndsTheOthers) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_too_many_ranks(), ::testing::ExitedWithCode(5),
+              "rank [0-9]+: run_ranks: the thread of rank [0-9]+ of 20 could not be started "
+              "\\(.*\\); ask for fewer ranks");
+}
+#endif
+
+TEST(RunRanksTest, RanksShareTheCoresUnlessTheUserDecides) {
+  const auto threads_in_a_rank = [] {
+    int threads = 0;
+    run_ranks(1, [&](World&) { threads = at::get_num_threads(); });
+    return threads;
+  };
+  const char* before = std::getenv("OMP_NUM_THREADS");
+  const std::string kept = before == nullptr ? "" : before;
+  unsetenv("OMP_NUM_THREADS");
+  EXPECT_EQ(threads_in_a_rank(), static_cast<int>(std::thread::hardware_concurrency()));
+  setenv("OMP_NUM_THREADS", "3", 1);
+  const int own = at::get_num_threads();
+  at::set_num_threads(own + 2);
+  EXPECT_EQ(threads_in_a_rank(), own + 2);
+  at::set_num_threads(own);
+  before == nullptr ? unsetenv("OMP_NUM_THREADS") : setenv("OMP_NUM_THREADS", kept.c_str(), 1);
 }
 
 TEST(RunRanksTest, NoRanksAreRefused) {
@@ -209,6 +272,28 @@ TEST(ThreadMismatchTest, DifferentOperationsAreFoundEvenWithoutChecks) {
   }
 }
 
+TEST(ThreadMismatchTest, ReductionsThatDoNotFitAreFoundEvenWithoutChecks) {
+  const auto sizes = failures_of(3, [](World& world) {
+    const at::Tensor data = at::ones({world.rank() == 1 ? 5 : 4});
+    transport(world.group()).all_reduce(data, ReduceOp::sum)->wait();
+  });
+  EXPECT_THAT(sizes, ::testing::Each(HasSubstr("in all_reduce() member 1 reduces 5 element(s) of "
+                                               "Float by sum, member 0 4 of Float by sum")));
+  const auto ops = failures_of(2, [](World& world) {
+    const auto op = world.rank() == 1 ? ReduceOp::max : ReduceOp::sum;
+    const std::vector<std::int64_t> counts = {2, 2};
+    transport(world.group()).reduce_scatter(at::ones({2}), at::ones({4}), counts, op)->wait();
+  });
+  EXPECT_THAT(ops, ::testing::Each(HasSubstr("in reduce_scatter_tensor() member 1 reduces Float by "
+                                             "max with sizes (2, 2), member 0 Float by sum")));
+  const auto widths = failures_of(2, [](World& world) {
+    const auto dtype = world.rank() == 1 ? at::kDouble : at::kFloat;
+    const std::vector<std::int64_t> counts = {2, 2};
+    transport(world.group()).all_gather(at::ones({4}, dtype), at::ones({2}, dtype), counts)->wait();
+  });
+  EXPECT_THAT(widths, ::testing::Each(HasSubstr("expects elements of 4 byte(s) from member 1")));
+}
+
 TEST(ThreadMismatchTest, SplitsThatDoNotFitAreFound) {
   const auto failures = failures_of(2, [](World& world) {
     const std::vector<std::int64_t> counts = {1, 1};
@@ -243,6 +328,100 @@ TEST(ThreadMismatchTest, AWrongPeerIsADeadlock) {
   });
   EXPECT_THAT(failures[1], HasSubstr("rank 2 has returned without calling it"));
   EXPECT_THAT(failures[0], Not(::testing::IsEmpty()));
+}
+
+TEST(ThreadFaultTest, AnExceptionDoesNotWaitForWhatIsUnderWay) {
+  // Rank 1 throws while it holds the result of a call that rank 0 makes only after a barrier that
+  // rank 1 never reaches.
+  const auto failures = failures_of(2, [](World& world) {
+    const Group turned = world.group({1, 0});
+    if (world.rank() == 0) {
+      barrier(world.group());
+      return;
+    }
+    const at::Tensor pending = all_reduce(at::ones({4}), ReduceOp::sum, turned, {.async_op = true});
+    throw std::runtime_error("disk full");
+  });
+  EXPECT_EQ(failures[1], "disk full");
+  EXPECT_THAT(failures[0], HasSubstr("rank 1 failed: disk full"));
+  EXPECT_THAT(failure_of(2,
+                         [](World& world) {
+                           if (world.rank() == 0) barrier(world.group());
+                           const at::Tensor pending =
+                               all_reduce(at::ones({4}), ReduceOp::sum, world.group({1, 0}),
+                                          {.async_op = true});
+                           throw std::runtime_error("disk full");
+                         }),
+              "rank 1: disk full");
+}
+
+/// An operation with much to copy, in which one member's share fails.
+class FailingOp : public detail::ThreadOp {
+ public:
+  explicit FailingOp(bool fails) : ThreadOp("all_reduce", {}), fails_(fails) {}
+  void run(std::span<ThreadOp* const> /*members*/, std::int64_t /*phase*/) override {
+    if (fails_) throw std::runtime_error("cannot copy");
+  }
+  [[nodiscard]] std::int64_t bytes() const override { return 1 << 30; }
+
+ private:
+  bool fails_;
+};
+
+TEST(ThreadFaultTest, AShareThatFailsFailsOnAllMembers) {
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    detail::ThreadHub hub(3);
+    const auto group = hub.group({0, 1, 2}, "world");
+    std::vector<std::string> errors(3);
+    std::vector<std::thread> ranks;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      ranks.emplace_back([&, rank] {
+        try {
+          const auto slot = hub.post(*group, 0, rank, std::make_shared<FailingOp>(rank == 1));
+          hub.wait(*group, slot, rank, std::chrono::seconds(20));
+        } catch (const CommError& error) {
+          errors[rank] = error.what();
+        }
+      });
+    }
+    for (auto& rank : ranks) rank.join();
+    EXPECT_THAT(errors, ::testing::Each(HasSubstr("cannot copy")));
+  }
+}
+
+TEST(ThreadGroupTest, GroupsAreNamedAfterMeshDimsInErrorsAndTraffic) {
+  run_ranks(
+      4,
+      [](World& world) {
+        const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+        EXPECT_EQ(mesh["tp"].group().name(), "tp");
+        EXPECT_EQ(mesh.group().name(), "world");
+        EXPECT_EQ(init_device_mesh("cpu", {4}, {"all"}).group().name(), "world");
+        EXPECT_EQ(world.group().name(), "world");
+        CommDebugMode traffic;
+        {
+          const auto scope = traffic.record();
+          barrier(mesh["tp"]);
+        }
+        EXPECT_EQ(traffic.records().at(0).group, "tp");
+        try {
+          (void)all_reduce(at::ones({2 + world.rank() % 2}), ReduceOp::sum, mesh["tp"]);
+          ADD_FAILURE() << "the mismatch was not found";
+        } catch (const CommError& error) {
+          EXPECT_EQ(error.group(), "tp");
+          EXPECT_THAT(error.what(), ::testing::StartsWith("all_reduce on group tp, rank "));
+        }
+      },
+      test_options());
+}
+
+TEST(ThreadGroupTest, TheFirstNameThatIsGivenStays) {
+  run_ranks(3, [](World& world) {
+    if (world.rank() == 2) return;
+    EXPECT_EQ(world.group({0, 1}).name(), "{0,1}");
+    EXPECT_EQ(world.group({0, 1}, "pair").name(), "pair");
+    EXPECT_EQ(world.group({0, 1}, "other").name(), "pair");
+  });
 }
 
 TEST(ThreadGroupTest, TheSameRanksAreTheSameGroup) {

@@ -6,6 +6,7 @@
 
 #include "tessera/comm/collectives.h"
 #include "tessera/comm/collectives_issue.h"
+#include "tessera/comm/message_tag.h"
 #include "tessera/comm/pending_tensor.h"
 #include "tessera/comm/recorder.h"
 
@@ -21,7 +22,8 @@ using detail::Sizes;
 void announce_message(Call& call, const at::Tensor& x, std::int64_t peer, std::int64_t tag) {
   call.require(peer != call.index(), "member ", peer,
                " given, which is the calling one; a rank cannot exchange messages with itself");
-  call.require(tag >= 0, "tag ", tag, " given; it must not be negative");
+  call.require(tag >= 0 && tag <= detail::kLargestTag, "tag ", tag, " given; it must be from 0 to ",
+               detail::kLargestTag);
   // The other members do not take part, so nobody else can be told.
   call.throw_alone();
   if (!call.is_compared()) return;

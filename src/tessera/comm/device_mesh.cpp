@@ -108,7 +108,8 @@ std::int64_t DeviceMesh::local_rank(std::string_view name) const {
 
 Group DeviceMesh::group() const {
   const std::lock_guard lock(state_->mutex);
-  if (!state_->whole) state_->whole = world().group(shape().ranks());
+  // Named after its dims, so that mesh["tp"] is called tp.
+  if (!state_->whole) state_->whole = world().group(shape().ranks(), joined(shape().names(), ","));
   return *state_->whole;
 }
 

@@ -14,6 +14,6 @@ const std::string& Group::name() const { return state_->name; }
 
 World Group::world() const { return World(detail::world_of(*this)); }
 
-const char* Group::engine() const { return detail::connect(*this).engine(); }
+const char* Group::engine() const { return detail::world_of(*this)->engine_of(*state_); }
 
 }  // namespace tessera

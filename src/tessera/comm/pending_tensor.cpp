@@ -1,6 +1,7 @@
 #include "tessera/comm/pending_tensor.h"
 
 #include <atomic>
+#include <exception>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -29,6 +30,9 @@ class PendingMeta final : public WrappedMeta {
       : result_(std::move(result)), pending_(std::move(pending)) {}
 
   ~PendingMeta() override {
+    // A rank that is on its way out of a failed function must not wait for others, who may be
+    // waiting for it: they learn of the failure instead. The operation keeps its memory alive.
+    if (std::uncaught_exceptions() > exceptions_at_birth_) return;
     // Others may still read this rank's memory, or wait for its part.
     try {
       wait();
@@ -52,6 +56,7 @@ class PendingMeta final : public WrappedMeta {
  private:
   at::Tensor result_;
   PendingPtr pending_;
+  int exceptions_at_birth_ = std::uncaught_exceptions();
 };
 
 /// Calls `visit` for every tensor among the arguments of an op, in lists too.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/comm/process_clock.h"
+
 namespace tessera {
 namespace detail {
 namespace {
@@ -14,6 +16,7 @@ thread_local int pauses = 0;
 
 /// About when the process began: when the library was loaded.
 const CommRecorder::Clock::time_point process_begin = CommRecorder::Clock::now();
+const std::chrono::nanoseconds host_begin = std::chrono::system_clock::now().time_since_epoch();
 
 }  // namespace
 
@@ -24,6 +27,8 @@ void CauseScope::set(std::string cause) { current_cause = std::move(cause); }
 RecordingPause::RecordingPause() { ++pauses; }
 
 RecordingPause::~RecordingPause() { --pauses; }
+
+std::chrono::nanoseconds process_begin_by_host() { return host_begin; }
 
 CommRecorder::CommRecorder(const char* name, const Group& group, std::int64_t sent_bytes,
                            std::int64_t received_bytes, Clock::time_point begin)

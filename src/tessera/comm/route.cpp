@@ -5,6 +5,8 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/hash.h"
+#include "tessera/comm/participants.h"
+#include "tessera/comm/redistribute_local.h"
 #include "tessera/comm/world_state.h"
 
 namespace tessera::detail {
@@ -22,20 +24,30 @@ std::size_t hash_of(const RouteQuestion& question) {
 
 /// The ranks that take part in a step together with the calling one.
 Group group_of(WorldState& world, const Step& step) {
-  const World handle(world.shared_from_this());
-  const MeshShape& mesh = step.from.mesh();
-  if (!step.mesh_dims.empty()) {
-    std::vector<std::string> labels;
-    for (const auto dim : step.mesh_dims) labels.push_back(mesh.dim_label(dim));
-    return handle.group(mesh.slice_dims(step.mesh_dims, world.rank()).ranks(),
-                        mesh.names().empty() ? "" : joined(labels, ","));
+  if (step.mesh_dims.empty()) return group_of_both(world, step.from.mesh(), step.to.mesh());
+  return group_along(world, step.from.mesh(), step.mesh_dims);
+}
+
+/// What the ranks must agree on, as the user sees it.
+Fingerprint fingerprint_of(const RouteQuestion& question) {
+  std::string arguments =
+      concat(c10::toString(question.dtype), ' ', question.from, " to ", question.to);
+  if (question.staging_budget != RedistributeLocalOptions().staging_budget) {
+    arguments += concat(", staging budget ", question.staging_budget);
   }
-  auto ranks = mesh.ranks();
-  const auto more = step.to.mesh().ranks();
-  ranks.insert(ranks.end(), more.begin(), more.end());
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  return handle.group(ranks);
+  return {kRedistribute, std::move(arguments)};
+}
+
+/// True when all steps with traffic are operations of one group, that of all who take part: then
+/// whoever agrees on the first agrees on all. All of them find the same.
+bool steps_have_all(const Route& route) {
+  const auto& steps = route.plan.steps();
+  const auto with_traffic =
+      std::count_if(steps.begin(), steps.end(), [](const Step& step) { return !step.is_local(); });
+  const auto with_all = std::count_if(
+      route.legs.begin(), route.legs.end(),
+      [&](const Route::Leg& leg) { return leg.group && *leg.group == *route.participants; });
+  return with_traffic > 0 && with_traffic == with_all;
 }
 
 Route find_route(WorldState& world, const RouteQuestion& question) {
@@ -56,8 +68,11 @@ Route find_route(WorldState& world, const RouteQuestion& question) {
     route.legs.push_back(std::move(leg));
     if (!step.is_local()) route.legs_to_wait_for = route.legs.size();
   }
-  route.fingerprint = {"redistribute", concat(c10::toString(question.dtype), ' ', question.from,
-                                              " to ", question.to)};
+  route.participants = participants_of(world, question.from, question.to);
+  if (route.participants && steps_have_all(route)) {
+    route.agreement = Route::Agreement::in_first_leg;
+  }
+  route.fingerprint = fingerprint_of(question);
   route.cause = concat("redistribute ", to_string(question.from.placements()), " -> ",
                        to_string(question.to.placements()));
   return route;

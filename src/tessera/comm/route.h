@@ -42,6 +42,17 @@ struct Route {
     std::shared_ptr<const RankStep> messages;
   };
 
+  /// How the participants compare what they are about to do.
+  enum class Agreement {
+    /// In an exchange of its own, before the first leg.
+    before,
+    /// In the first leg with traffic: all of them take part in it, as in all others.
+    in_first_leg,
+    /// In each leg with traffic, by those that take part in it. Where no group of all participants
+    /// can be made, as in a world of adopted process groups.
+    in_every_leg,
+  };
+
   Route(RedistributePlan its_plan, std::int64_t its_rank)
       : plan(std::move(its_plan)), rank(its_rank), own(plan.for_rank(rank)) {}
 
@@ -54,9 +65,16 @@ struct Route {
   std::vector<Leg> legs;
   /// How many of them there are up to the last one with traffic.
   std::size_t legs_to_wait_for = 0;
+  /// Who must agree on the redistribution before its first byte moves; nothing when every rank
+  /// keeps to itself.
+  std::optional<Group> participants;
+  Agreement agreement = Agreement::before;
   Fingerprint fingerprint;
   std::string cause;
 };
+
+/// The name under which ranks compare redistributions.
+inline constexpr const char* kRedistribute = "redistribute";
 
 /// Returns the leg's step as messages.
 [[nodiscard]] const std::shared_ptr<const RankStep>& messages_of(Route& route, Route::Leg& leg);

@@ -16,7 +16,7 @@ struct StartedStep {
 
 /// Begins one leg of a route on whatever engine its group has. The operation keeps `in` alive.
 ///
-/// `announce` says whether the ranks compare what they are about to do: once per route is enough.
+/// `announce` says whether the leg's ranks compare what they are about to do; see `Route::Agreement`.
 [[nodiscard]] StartedStep start_step(Route& route, Route::Leg& leg, const at::Tensor& in,
                                      bool announce);
 

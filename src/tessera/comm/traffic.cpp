@@ -8,6 +8,7 @@
 #include "tessera/base/json_writer.h"
 #include "tessera/base/units.h"
 #include "tessera/comm/collectives.h"
+#include "tessera/comm/process_clock.h"
 #include "tessera/comm/recorder.h"
 
 namespace tessera {
@@ -80,6 +81,10 @@ std::string aligned(const std::vector<Cells>& lines) {
 /// Writes records as bytes to send to other ranks.
 class RecordWriter {
  public:
+  explicit RecordWriter(std::chrono::nanoseconds process_begin) {
+    write(std::int64_t{process_begin.count()});
+  }
+
   void write(const CommRecord& record) {
     for (const auto* text : {&record.name, &record.group, &record.cause}) {
       write(static_cast<std::int64_t>(text->size()));
@@ -103,7 +108,10 @@ class RecordWriter {
 
 class RecordReader {
  public:
-  explicit RecordReader(const std::string& bytes) : bytes_(bytes) {}
+  explicit RecordReader(const std::string& bytes) : bytes_(bytes), process_begin_(read_number()) {}
+
+  /// Of the process that wrote the records.
+  [[nodiscard]] std::chrono::nanoseconds process_begin() const { return process_begin_; }
 
   [[nodiscard]] bool at_end() const { return at_ == bytes_.size(); }
   CommRecord read() {
@@ -132,6 +140,7 @@ class RecordReader {
 
   const std::string& bytes_;
   std::size_t at_ = 0;
+  std::chrono::nanoseconds process_begin_;
 };
 
 }  // namespace
@@ -171,13 +180,19 @@ std::int64_t CommDebugMode::received_bytes() const {
 std::int64_t CommDebugMode::sent_bytes() const { return Summary(records()).total.sent_bytes; }
 
 std::vector<CommRecord> CommDebugMode::gathered(const Group& group) const {
-  RecordWriter writer;
+  RecordWriter writer(detail::process_begin_by_host());
   for (const auto& record : records()) writer.write(record);
   const detail::RecordingPause pause;
+  const auto texts = all_gather_object(writer.bytes(), group);
+  std::vector<RecordReader> readers(texts.begin(), texts.end());
+  auto first = readers.front().process_begin();
+  for (const auto& reader : readers) first = std::min(first, reader.process_begin());
   std::vector<CommRecord> all;
-  for (const auto& bytes : all_gather_object(writer.bytes(), group)) {
-    RecordReader reader(bytes);
-    while (!reader.at_end()) all.push_back(reader.read());
+  for (auto& reader : readers) {
+    while (!reader.at_end()) {
+      all.push_back(reader.read());
+      all.back().begin += reader.process_begin() - first;
+    }
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const CommRecord& a, const CommRecord& b) { return a.rank < b.rank; });

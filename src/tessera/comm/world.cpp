@@ -23,6 +23,12 @@ bool check_is_on(const WorldOptions& options) {
   return options.check && (value == nullptr || std::string_view(value) != "0");
 }
 
+/// True for 0, 1, ..., `size` - 1; no rank occurs twice.
+bool is_all_of(const std::vector<std::int64_t>& ranks, std::int64_t size) {
+  return static_cast<std::int64_t>(ranks.size()) == size &&
+         std::is_sorted(ranks.begin(), ranks.end());
+}
+
 }  // namespace
 
 WorldOptions effective_options(WorldOptions options) {
@@ -41,8 +47,14 @@ std::shared_ptr<GroupState> WorldState::group(const std::vector<std::int64_t>& r
     found = std::make_shared<GroupState>();
     found->ranks = ranks;
     found->index = place - ranks.begin();
-    found->name = name.empty() ? concat('{', joined(ranks, ","), '}') : std::move(name);
     found->world = weak_from_this();
+    found->has_name = is_all_of(ranks, size_);
+    found->name = found->has_name ? "world" : concat('{', joined(ranks, ","), '}');
+  }
+  // The first name that is given stays, and so does what a group that is in use is called.
+  if (!found->has_name && !name.empty() && found->transport == nullptr) {
+    found->name = std::move(name);
+    found->has_name = true;
   }
   return found;
 }
@@ -98,7 +110,7 @@ const WorldOptions& World::options() const { return state_->options(); }
 Group World::group() const {
   std::vector<std::int64_t> all(static_cast<std::size_t>(size()));
   std::iota(all.begin(), all.end(), std::int64_t{0});
-  return Group(state_->group(all, "world"));
+  return Group(state_->group(all));
 }
 
 Group World::group(const std::vector<std::int64_t>& ranks, std::string name) const {

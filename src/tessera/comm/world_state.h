@@ -20,7 +20,10 @@ class RouteCache;
 struct GroupState {
   std::vector<std::int64_t> ranks;
   std::int64_t index = 0;
+  /// What messages call it, and whether somebody has given it that name: `world` for all ranks, the
+  /// first name that it was asked for by, or else its ranks.
   std::string name;
+  bool has_name = false;
   /// The world it belongs to, which owns it; gone when the rank's function has returned.
   std::weak_ptr<WorldState> world;
   /// Made when the group is first used, see `connect`.
@@ -42,11 +45,16 @@ class WorldState : public std::enable_shared_from_this<WorldState> {
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] const WorldOptions& options() const { return options_; }
   [[nodiscard]] virtual const char* engine() const = 0;
+  /// That of one group, which need not be connected yet.
+  [[nodiscard]] virtual const char* engine_of(const GroupState& group) const {
+    (void)group;
+    return engine();
+  }
   /// What moving data costs with this engine. The same on all ranks.
   [[nodiscard]] virtual CostModel cost_model() const { return {}; }
 
   /// Finds or adds a group; the arguments are checked by `World::group`.
-  std::shared_ptr<GroupState> group(const std::vector<std::int64_t>& ranks, std::string name);
+  std::shared_ptr<GroupState> group(const std::vector<std::int64_t>& ranks, std::string name = {});
 
   /// The redistributions that this rank has made before.
   [[nodiscard]] RouteCache& routes();

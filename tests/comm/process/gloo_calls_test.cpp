@@ -6,6 +6,7 @@
 #include "comm/process/gloo_ranks.h"
 #include "comm/process/mismatch_cases.h"
 #include "comm/process/sample_cases.h"
+#include "tessera/comm/collectives.h"
 #include "tessera/comm/comm_error.h"
 #include "tessera/comm/redistribute_local.h"
 
@@ -36,6 +37,24 @@ TEST(GlooCallsTest, RedistributionsThatDifferAreFoundOnAllRanks) {
       EXPECT_THAT(error.what(), testing::ContainsRegex("the ranks do not agree: rank 0 calls .*, "
                                                        "rank 1 calls "));
     }
+  });
+}
+
+TEST(GlooCallsTest, HalvesOfAMeshThatDifferAreFoundOnAllRanks) {
+  // Each half agrees among itself in the first step, and meets the other half in the second.
+  run_gloo(4, [](World& world) { expect_halves_that_differ_are_found(world); });
+}
+
+TEST(GlooCallsTest, AWrongArgumentOfOneRankIsAnErrorOnAll) {
+  run_gloo(3, [](World& world) { expect_wrong_argument_is_told(world); });
+}
+
+TEST(GlooCallsTest, AskingForTheEngineOfAGroupNeedsNobodyElse) {
+  run_gloo(3, [](World& world) {
+    if (world.rank() == 0) {
+      EXPECT_STREQ(world.group({2, 1, 0}).engine(), "gloo");
+    }
+    barrier(world.group());
   });
 }
 

@@ -12,6 +12,7 @@
 #include "comm/process/fault_work.h"
 #include "comm/process/gloo_ranks.h"
 #include "tessera/base/concat.h"
+#include "tessera/comm/collectives.h"
 #include "tessera/comm/comm_error.h"
 #include "tessera/comm/world_state.h"
 
@@ -19,6 +20,7 @@ namespace tessera::test {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
@@ -29,11 +31,11 @@ constexpr milliseconds kEnded{4500};
 /// Processes of a gloo world that meet in a file of their own.
 class GlooJob {
  public:
-  GlooJob(std::int64_t size, const RankFunction& fn)
-      : processes_(size, [this, size, fn](std::int64_t rank) {
+  GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& options = short_options())
+      : processes_(size, [this, size, fn, options](std::int64_t rank) {
           detail::Rendezvous rendezvous;
           rendezvous.file = folder_.path() + "/store";
-          return run_gloo_rank(rank, size, rendezvous, short_options(), [&](World& world) {
+          return run_gloo_rank(rank, size, rendezvous, options, [&](World& world) {
             try {
               fn(world);
             } catch (const CommError& error) {
@@ -198,6 +200,35 @@ TEST(GlooFaultTest, AGroupThatFailedToConnectStaysFailed) {
       }
     }
   });
+}
+
+TEST(GlooFaultTest, AMessageFromAKilledRankIsMissedAtOnceWithoutChecksToo) {
+  GlooJob job(3,
+              [](World& world) {
+                EXPECT_FALSE(world.options().check);
+                barrier(world.group());
+                if (world.rank() == 1) raise(SIGKILL);
+                if (world.rank() == 0) (void)recv(at::full({4}, 1, at::kFloat), 1, world.group());
+                // Stays, so that only the killed one is gone.
+                if (world.rank() == 2) std::this_thread::sleep_for(milliseconds(3000));
+              },
+              {.timeout = std::chrono::seconds(20), .check = false});
+  const auto results = job.processes().finish(milliseconds(40'000));
+  EXPECT_THAT(results[0].output, AllOf(HasSubstr("recv on group world, rank 0, after "),
+                                       HasSubstr("rank 1 is gone: process ")));
+  EXPECT_LT(results[0].ended, milliseconds(15'000)) << "it waited for the time limit";
+}
+
+TEST(GlooFaultTest, AnExceptionDoesNotWaitForWhatIsUnderWay) {
+  GlooJob job(3, [](World& world) {
+    if (world.rank() != 1) work_forever(world);
+    // Nobody sends it.
+    const at::Tensor pending =
+        recv(at::full({4}, 1, at::kFloat), 0, world.group(), 0, {.async_op = true});
+    throw std::runtime_error("no more data");
+  });
+  const auto results = job.processes().finish(milliseconds(20'000));
+  expect_survivors_say(results, 1, milliseconds(11'000), {"rank 1 failed: no more data"});
 }
 
 TEST(GlooFaultTest, MessagesThatDoNotMatchAreErrorsOnBothSides) {

@@ -75,6 +75,25 @@ void end_early(World& world, const std::function<void()>& end) {
   work_forever(world);
 }
 
+/// What is left of the world when it has ended, and what to expect of it then.
+at::Tensor kept;
+std::function<void()> expect_afterwards;
+
+/// Keeps an asynchronous result beyond the end of the world, and of MPI.
+void keep_result(World& world) {
+  kept =
+      all_reduce(at::full({1000}, 1, at::kFloat), ReduceOp::sum, world.group(), {.async_op = true});
+  expect_afterwards = [size = world.size()] {
+    EXPECT_TRUE(is_pending(kept));
+    EXPECT_TRUE(wait(kept).eq(static_cast<double>(size)).all().item<bool>());
+  };
+}
+
+/// MPI itself finds something wrong.
+void expect_comm_error_of_mpi(World& world) {
+  (void)detail::connect(world.group()).broadcast(at::full({4}, 1, at::kFloat), 99);
+}
+
 using Case = std::function<void(World&)>;
 
 std::map<std::string, Case> all_cases(std::uint64_t number) {
@@ -125,6 +144,10 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
          const at::Tensor data = at::full({100}, 1, at::kFloat);
          (void)detail::connect(world.group()).all_reduce(data, ReduceOp::sum);
        }},
+      {"keeps", keep_result},
+      {"bad_root", expect_comm_error_of_mpi},
+      {"halves", expect_halves_that_differ_are_found},
+      {"wrong_argument", expect_wrong_argument_is_told},
       {"wrong_group",
        [](World& world) {
          if (world.rank() < 2) work_once(world.group({0, 1}, "pair"), 0);
@@ -157,6 +180,7 @@ int run(const Case& body, std::chrono::seconds timeout) {
   } catch (const std::exception&) {
     return 1;
   }
+  if (expect_afterwards) expect_afterwards();
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 

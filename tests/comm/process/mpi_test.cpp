@@ -127,6 +127,31 @@ TEST(MpiTest, AnOperationThatNobodyWaitsForDoesNoHarm) {
   EXPECT_EQ(result.status, 0) << result.output;
 }
 
+TEST(MpiTest, AResultMayOutliveItsWorld) {
+  const auto result = MpiJob(3, "keeps").finish();
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
+TEST(MpiTest, ErrorsOfMpiAreCommErrors) {
+  const auto bad_root = MpiJob(2, "bad_root").finish();
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(bad_root.output, testing::ContainsRegex(concat(
+                                     "rank ", rank, " threw: broadcast on group world, rank ", rank,
+                                     ", after [^\n]*MPI_Ibcast: ")));
+  }
+  EXPECT_NE(bad_root.status, 0);
+}
+
+TEST(MpiTest, RedistributionsThatDifferAreFoundOnAllRanks) {
+  // A failed group ends the job, so what the ranks expected counts by what they printed.
+  for (const char* name : {"halves", "wrong_argument"}) {
+    const auto result = MpiJob(4, name).finish();
+    EXPECT_THAT(result.output, testing::Not(HasSubstr("Failure"))) << name;
+    EXPECT_THAT(result.output, HasSubstr("ends the MPI job: ")) << name;
+    EXPECT_NE(result.status, 0) << "a failed group must end the job";
+  }
+}
+
 /// Expects ranks 0 and 2 to have said this, and the job to have failed.
 void expect_survivors_say(const ProcessResult& result, const std::string& words) {
   for (const int rank : {0, 2}) {

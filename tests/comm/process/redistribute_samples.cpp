@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -7,6 +8,7 @@
 #include "tessera/base/concat.h"
 #include "tessera/base/error.h"
 #include "tessera/comm/collectives.h"
+#include "tessera/comm/comm_error.h"
 #include "tessera/comm/redistribute_local.h"
 #include "tessera/comm/world_state.h"
 #include "tessera/plan/redistribute_plan.h"
@@ -164,6 +166,40 @@ void check_redistributions(World& world, std::uint64_t first, std::uint64_t coun
   }
   EXPECT_GT(checked, count * 3 / 4) << "too many samples cannot be planned";
   barrier(world.group());
+}
+
+void expect_halves_that_differ_are_found(World& world) {
+  const MeshShape mesh({2, 2}, {"dp", "tp"});
+  const Shape shape = {8, world.rank() < 2 ? 8 : 12};
+  const Layout from(mesh, {Partial(), Shard(0)}, shape);
+  const Layout to(mesh, {Replicate(), Shard(1)}, shape);
+  try {
+    (void)redistribute_local(at::ones({4, shape[1]}), from, to);
+    ADD_FAILURE() << "the mismatch was not found";
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(),
+                testing::ContainsRegex("redistribute on group world, rank .*: the ranks do not "
+                                       "agree: rank 0 calls redistribute\\(Float \\[8,8\\].*, rank "
+                                       "2 calls redistribute\\(Float \\[8,12\\]"));
+  }
+}
+
+void expect_wrong_argument_is_told(World& world) {
+  const MeshShape mesh({world.size()});
+  const Layout rows(mesh, {Shard(0)}, {2 * world.size(), 6});
+  const Layout whole(mesh, {Replicate()}, {2 * world.size(), 6});
+  try {
+    (void)redistribute_local(at::ones({world.rank() == 1 ? 3 : 2, 6}), rows, whole);
+    ADD_FAILURE() << "the wrong shape was not found";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(world.rank(), 1);
+    EXPECT_THAT(error.what(), testing::HasSubstr("a local tensor of shape [3,6] given"));
+  } catch (const CommError& error) {
+    EXPECT_NE(world.rank(), 1);
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("rank 1 calls redistribute(invalid: redistribute_local: a local "
+                                   "tensor of shape [3,6] given"));
+  }
 }
 
 }  // namespace tessera::test

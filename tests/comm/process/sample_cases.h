@@ -19,4 +19,12 @@ void check_collectives(World& world, std::uint64_t first, std::uint64_t count);
 /// Gradients through collectives, and what `CommDebugMode` counts of them.
 void check_gradients_and_traffic(World& world);
 
+/// On four ranks, the halves of a mesh call redistributions of different shapes that both take two
+/// steps: expects an error that shows both on every rank. The group of all ranks has failed then.
+void expect_halves_that_differ_are_found(World& world);
+
+/// Rank 1 passes a tensor of the wrong shape to a redistribution: expects it to say so, and the
+/// others to learn of it.
+void expect_wrong_argument_is_told(World& world);
+
 }  // namespace tessera::test

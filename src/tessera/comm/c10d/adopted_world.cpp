@@ -15,6 +15,7 @@
 #include "tessera/comm/c10d/process_world.h"
 #include "tessera/comm/c10d/solo_transport.h"
 #include "tessera/comm/c10d/store_board.h"
+#include "tessera/comm/comm_error.h"
 
 namespace tessera {
 namespace detail {
@@ -73,6 +74,21 @@ std::shared_ptr<StatusBoard> make_board(const GroupPtr& group) {
                                       "the maker of the process group");
 }
 
+/// The first exchange: whatever fails in it fails in the program's own process group.
+std::shared_ptr<Peers> meet_peers(std::int64_t rank, const Adopted& whole, const GroupPtr& all) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    auto processes = introduce(whole);
+    return std::make_shared<Peers>(rank, std::move(processes), make_board(all));
+  } catch (const std::exception& error) {
+    const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - begin);
+    throw CommError(
+        concat("the members of the process group did not find each other (", error.what(), ")"),
+        {rank, "world", "adopt", elapsed});
+  }
+}
+
 class AdoptedWorld : public ProcessWorld {
  public:
   AdoptedWorld(const WorldOptions& options, std::shared_ptr<Peers> peers,
@@ -89,6 +105,10 @@ class AdoptedWorld : public ProcessWorld {
   AdoptedWorld& operator=(const AdoptedWorld&) = delete;
 
   [[nodiscard]] const char* engine() const override { return engine_.c_str(); }
+  [[nodiscard]] const char* engine_of(const GroupState& group) const override {
+    const auto found = groups_.find(group.ranks);
+    return found == groups_.end() ? engine() : found->second.traits.engine.c_str();
+  }
 
   std::unique_ptr<Transport> make_transport(const GroupState& group) override {
     const auto found = groups_.find(group.ranks);
@@ -143,7 +163,7 @@ World adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& all,
   std::map<Ranks, Adopted> groups;
   const Adopted& whole = groups[ranks] = take_backend(all);
   for (const auto& other : others) groups[other.ranks] = take_backend(other.group);
-  auto peers = std::make_shared<Peers>(rank, introduce(whole), make_board(all));
+  auto peers = meet_peers(rank, whole, all);
   std::string engine = whole.traits.engine;
   return World(std::make_shared<AdoptedWorld>(options, std::move(peers), std::move(groups),
                                               std::move(engine)));

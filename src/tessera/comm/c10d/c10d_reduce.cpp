@@ -100,7 +100,8 @@ PendingPtr C10dTransport::reduce_natively(const WatchedCall& call, const at::Ten
   options.reduceOp = to_c10d(op);
   options.timeout = channel_->watch().timeout();
   std::vector<at::Tensor> tensors = {data.view({-1})};
-  auto work = channel_->backend().allreduce(tensors, options);
+  auto work = channel_->start(
+      call, [&](c10d::Backend& backend) { return backend.allreduce(tensors, options); });
   std::function<void()> finish;
   if (op == ReduceOp::avg) finish = [data, members = size()] { divide(data, members); };
   return std::make_shared<ChannelPending>(channel_, call, std::move(work), std::move(finish));
@@ -146,7 +147,9 @@ PendingPtr C10dTransport::reduce_scatter(const at::Tensor& out, const at::Tensor
   c10d::ReduceScatterOptions options;
   options.reduceOp = to_c10d(op);
   options.timeout = channel_->watch().timeout();
-  auto work = channel_->backend().reduce_scatter(outputs, parts, options);
+  auto work = channel_->start(call, [&](c10d::Backend& backend) {
+    return backend.reduce_scatter(outputs, parts, options);
+  });
   std::function<void()> finish;
   if (op == ReduceOp::avg) finish = [out, members = size()] { divide(out, members); };
   return std::make_shared<ChannelPending>(channel_, call, std::move(work), std::move(finish));

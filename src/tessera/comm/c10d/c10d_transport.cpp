@@ -71,7 +71,9 @@ Counts C10dTransport::exchange_words(const WatchedCall& call, std::span<const st
   at::Tensor all = at::empty({length * size()}, mine.options());
   c10d::AllgatherOptions options;
   options.timeout = channel_->watch().timeout();
-  channel_->wait(call, channel_->backend()._allgather_base(all, mine, options));
+  channel_->wait(call, channel_->start(call, [&](c10d::Backend& backend) {
+    return backend._allgather_base(all, mine, options);
+  }));
   if (!device.is_cpu()) all = all.to(at::kCPU);
   const auto* first = all.const_data_ptr<std::int64_t>();
   return {first, first + all.numel()};
@@ -130,8 +132,9 @@ PendingPtr C10dTransport::exchange_parts(const WatchedCall& call, const at::Tens
   send_counts = scaled(std::move(send_counts), to.width);
   c10d::AllToAllOptions options;
   options.timeout = channel_->watch().timeout();
-  auto work =
-      channel_->backend().alltoall_base(to.data, from.data, receive_counts, send_counts, options);
+  auto work = channel_->start(call, [&](c10d::Backend& backend) {
+    return backend.alltoall_base(to.data, from.data, receive_counts, send_counts, options);
+  });
   return std::make_shared<ChannelPending>(channel_, call, std::move(work), std::move(finish));
 }
 
@@ -144,7 +147,9 @@ PendingPtr C10dTransport::gather_parts(const WatchedCall& call, const at::Tensor
   options.timeout = channel_->watch().timeout();
   WorkPtr work;
   if (all_equal(counts)) {
-    work = channel_->backend()._allgather_base(to.data, from.data, options);
+    work = channel_->start(call, [&](c10d::Backend& backend) {
+      return backend._allgather_base(to.data, from.data, options);
+    });
   } else if (channel_->traits().takes_uneven_lists) {
     std::vector<std::vector<at::Tensor>> parts(1);
     std::int64_t begin = 0;
@@ -153,7 +158,8 @@ PendingPtr C10dTransport::gather_parts(const WatchedCall& call, const at::Tensor
       begin += count * to.width;
     }
     std::vector<at::Tensor> own = {from.data};
-    work = channel_->backend().allgather(parts, own, options);
+    work = channel_->start(
+        call, [&](c10d::Backend& backend) { return backend.allgather(parts, own, options); });
   } else {
     return exchange_parts(call, out, repeated(from.data, size()).view(in.scalar_type()), counts,
                           Counts(counts.size(), in.numel()), std::move(finish));
@@ -184,7 +190,8 @@ PendingPtr C10dTransport::broadcast(const at::Tensor& data, std::int64_t root) {
   options.rootRank = root;
   options.timeout = channel_->watch().timeout();
   std::vector<at::Tensor> tensors = {moved_view(data).data};
-  auto work = channel_->backend().broadcast(tensors, options);
+  auto work = channel_->start(
+      call, [&](c10d::Backend& backend) { return backend.broadcast(tensors, options); });
   return std::make_shared<ChannelPending>(channel_, call, std::move(work), nullptr);
 }
 
@@ -227,7 +234,8 @@ void C10dTransport::barrier() {
   const WatchedCall call = begin("barrier");
   c10d::BarrierOptions options;
   options.timeout = channel_->watch().timeout();
-  channel_->wait(call, channel_->backend().barrier(options));
+  channel_->wait(call, channel_->start(
+                           call, [&](c10d::Backend& backend) { return backend.barrier(options); }));
 }
 
 }  // namespace tessera::detail

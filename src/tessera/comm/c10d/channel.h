@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,6 +45,16 @@ class Channel {
   [[nodiscard]] c10d::Backend& backend() const { return *backend_; }
   [[nodiscard]] const BackendTraits& traits() const { return traits_; }
   [[nodiscard]] GroupWatch& watch() const { return *watch_; }
+
+  /// Begins an operation of the engine by `start_work(backend)`; throws `CommError` when that fails.
+  template <typename Start>
+  [[nodiscard]] WorkPtr start(const WatchedCall& call, const Start& start_work) {
+    try {
+      return start_work(*backend_);
+    } catch (const std::exception& error) {
+      watch_->fail(call, error.what());
+    }
+  }
 
   /// Waits for the engine; throws `CommError` when that fails, takes too long, or has no hope.
   void wait(const WatchedCall& call, const WorkPtr& work);

@@ -210,7 +210,7 @@ std::shared_ptr<WorldState> make_gloo_world(std::int64_t rank, std::int64_t size
                                            make_device(rendezvous), serves);
   std::vector<std::int64_t> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), std::int64_t{0});
-  const auto group = world->group(all, "world");
+  const auto group = world->group(all);
   group->transport = world->make_transport(*group);
   self_test(*group->transport, rank, size);
   return world;

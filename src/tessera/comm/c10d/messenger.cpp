@@ -14,6 +14,7 @@
 #include "tessera/base/check.h"
 #include "tessera/comm/c10d/agreement.h"
 #include "tessera/comm/c10d/moved_view.h"
+#include "tessera/comm/message_tag.h"
 
 namespace tessera::detail {
 namespace {
@@ -24,7 +25,7 @@ using Milliseconds = std::chrono::milliseconds;
 // A message's tag stands for three of the engine: what the sender calls, what the receiver calls,
 // and the data.
 constexpr int kTags = 3;
-constexpr std::int64_t kLargestTag = std::numeric_limits<int>::max() / kTags - 1;
+static_assert(kLargestTag < std::numeric_limits<int>::max() / kTags - 1);
 
 WorkPtr post(Channel& channel, at::Tensor data, std::int64_t peer, int tag, bool is_send) {
   std::vector<at::Tensor> tensors = {std::move(data)};
@@ -102,7 +103,8 @@ struct Messenger::Transfer {
   std::int64_t peer_rank;
   int tag;
   bool is_send;
-  std::string arguments;
+  /// To be compared; nothing when checks are off.
+  std::optional<std::string> arguments;
   std::shared_ptr<Progress> before;
 };
 
@@ -158,8 +160,7 @@ PendingPtr Messenger::receive(const at::Tensor& data, std::int64_t from, std::in
 PendingPtr Messenger::start(const at::Tensor& data, std::int64_t peer, std::int64_t tag,
                             bool is_send) {
   const char* op = is_send ? "send" : "recv";
-  TESSERA_CHECK(tag >= 0 && tag <= kLargestTag, op, ": tag ", tag, " given; it must be 0 to ",
-                kLargestTag);
+  TESSERA_INTERNAL_CHECK(tag >= 0 && tag <= kLargestTag, "tag ", tag, " has not been checked");
   const auto arguments = std::exchange(announced_, std::nullopt);
   const auto& ranks = channel_->watch().ranks();
   const std::int64_t peer_rank = ranks[static_cast<std::size_t>(peer)];
@@ -168,15 +169,17 @@ PendingPtr Messenger::start(const at::Tensor& data, std::int64_t peer, std::int6
   WatchedCall call = channel_->watch().begin_with_peer(op, shown, peer_rank);
   const at::Tensor moved = moved_view(data).data;
   const int engine_tag = static_cast<int>(tag) * kTags;
-  if (!arguments) {
-    auto work = post(*channel_, moved, peer, engine_tag, is_send);
+  if (!arguments && channel_->traits().polls_messages) {
+    auto work = channel_->start(call, [&](c10d::Backend& /*backend*/) {
+      return post(*channel_, moved, peer, engine_tag, is_send);
+    });
     return std::make_shared<ChannelPending>(channel_, std::move(call), std::move(work), nullptr);
   }
   auto progress = std::make_shared<Progress>();
   std::erase_if(started_, [](const auto& each) { return each.expired(); });
   started_.push_back(progress);
   auto before = std::exchange(last_[{peer, tag, is_send}], progress);
-  run_in_thread({channel_, moved, peer, ranks[member_], peer_rank, engine_tag, is_send, *arguments,
+  run_in_thread({channel_, moved, peer, ranks[member_], peer_rank, engine_tag, is_send, arguments,
                  std::move(before)},
                 progress);
   return std::make_shared<TransferPending>(channel_, std::move(call), std::move(progress));
@@ -200,6 +203,25 @@ void Messenger::run_in_thread(Transfer transfer, const std::shared_ptr<Progress>
   }).detach();
 }
 
+void Messenger::compare(const Transfer& transfer, Progress& progress) {
+  Channel& channel = *transfer.channel;
+  const Milliseconds timeout = channel.watch().timeout();
+  const int own_tag = transfer.tag + (transfer.is_send ? 1 : 2);
+  const int their_tag = transfer.tag + (transfer.is_send ? 2 : 1);
+  const at::Tensor own = pack_side(*transfer.arguments);
+  const at::Tensor theirs = at::empty_like(own);
+  const WorkPtr sent = post(channel, own, transfer.peer, own_tag, true);
+  progress.wait_for_work(post(channel, theirs, transfer.peer, their_tag, false), timeout);
+  progress.wait_for_work(sent, timeout);
+  if (own.equal(theirs)) return;
+  std::string mine = concat("rank ", transfer.own_rank, " calls ",
+                            transfer.is_send ? "send" : "recv", unpack_side(own));
+  std::string other = concat("rank ", transfer.peer_rank, " calls ",
+                             transfer.is_send ? "recv" : "send", unpack_side(theirs));
+  if (!transfer.is_send) std::swap(mine, other);
+  throw Mismatch(concat("the ranks do not agree: ", mine, ", ", other));
+}
+
 void Messenger::run(const Transfer& transfer, Progress& progress) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   Channel& channel = *transfer.channel;
@@ -207,21 +229,7 @@ void Messenger::run(const Transfer& transfer, Progress& progress) {
   if (transfer.before != nullptr && !transfer.before->wait_for(timeout)) {
     throw std::runtime_error("the message before it is not complete");
   }
-  const int own_tag = transfer.tag + (transfer.is_send ? 1 : 2);
-  const int their_tag = transfer.tag + (transfer.is_send ? 2 : 1);
-  const at::Tensor own = pack_side(transfer.arguments);
-  const at::Tensor theirs = at::empty_like(own);
-  const WorkPtr sent = post(channel, own, transfer.peer, own_tag, true);
-  progress.wait_for_work(post(channel, theirs, transfer.peer, their_tag, false), timeout);
-  progress.wait_for_work(sent, timeout);
-  if (!own.equal(theirs)) {
-    std::string mine = concat("rank ", transfer.own_rank, " calls ",
-                              transfer.is_send ? "send" : "recv", unpack_side(own));
-    std::string other = concat("rank ", transfer.peer_rank, " calls ",
-                               transfer.is_send ? "recv" : "send", unpack_side(theirs));
-    if (!transfer.is_send) std::swap(mine, other);
-    throw Mismatch(concat("the ranks do not agree: ", mine, ", ", other));
-  }
+  if (transfer.arguments) compare(transfer, progress);
   progress.wait_for_work(
       post(channel, transfer.data, transfer.peer, transfer.tag, transfer.is_send), timeout);
 }

@@ -17,7 +17,8 @@ namespace tessera::detail {
 ///
 /// Those that were announced are compared first: both sides send each other what they call, so that
 /// both notice when it differs and no data moves. A thread does it, since neither side may have to
-/// wait for the other before it waits for the message.
+/// wait for the other before it waits for the message; and where the engine can only wait to the end,
+/// so that whoever waits can look around meanwhile.
 class Messenger {
  public:
   Messenger(std::shared_ptr<Channel> channel, std::size_t member)
@@ -42,11 +43,12 @@ class Messenger {
   PendingPtr start(const at::Tensor& data, std::int64_t peer, std::int64_t tag, bool is_send);
   static void run_in_thread(Transfer transfer, const std::shared_ptr<Progress>& progress);
   static void run(const Transfer& transfer, Progress& progress);
+  static void compare(const Transfer& transfer, Progress& progress);
 
   std::shared_ptr<Channel> channel_;
   std::size_t member_;
   std::optional<std::string> announced_;
-  /// The last compared message by peer, tag and direction: the next one must come after it.
+  /// The last message of a thread by peer, tag and direction: the next one must come after it.
   std::map<std::tuple<std::int64_t, std::int64_t, bool>, std::shared_ptr<Progress>> last_;
   /// All that may be under way.
   std::vector<std::weak_ptr<Progress>> started_;

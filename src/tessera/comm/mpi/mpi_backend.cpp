@@ -90,21 +90,14 @@ std::byte* element(const at::Tensor& tensor, std::int64_t index) {
 
 class MpiWork : public c10d::Work {
  public:
-  MpiWork(std::shared_ptr<MpiRuntime> runtime, int rank, c10d::OpType type, MpiRequests requests)
-      : Work(rank, type), runtime_(std::move(runtime)), requests_(std::move(requests)) {}
-
-  ~MpiWork() override {
-    // MPI still reads or writes what is kept alive.
-    if (!requests_.requests.empty()) runtime_->keep(std::move(requests_));
-  }
-  MpiWork(const MpiWork&) = delete;
-  MpiWork& operator=(const MpiWork&) = delete;
+  MpiWork(std::shared_ptr<MpiOperation> operation, int rank, c10d::OpType type)
+      : Work(rank, type), operation_(std::move(operation)) {}
 
   bool isCompleted() override {
     const std::lock_guard lock(mutex_);
     if (completed_) return true;
     try {
-      completed_ = requests_.test();
+      completed_ = operation_->test();
     } catch (const std::exception&) {
       exception_ = std::current_exception();
       completed_ = true;
@@ -129,8 +122,8 @@ class MpiWork : public c10d::Work {
   void abort() override { aborted_ = true; }
 
  private:
-  std::shared_ptr<MpiRuntime> runtime_;
-  MpiRequests requests_;
+  // Dropped unfinished, it goes on: MPI still reads or writes what it keeps alive.
+  std::shared_ptr<MpiOperation> operation_;
   std::atomic<bool> aborted_{false};
 };
 
@@ -291,8 +284,7 @@ class MpiBackend : public c10d::Backend {
     ~Started() {
       // Left over only when one of several could not be started; MPI still uses the others' data.
       if (requests_.requests.empty()) return;
-      requests_.keep_alive = kept_;
-      backend_.runtime_->keep(std::move(requests_));
+      (void)finish();
     }
     Started(const Started&) = delete;
     Started& operator=(const Started&) = delete;
@@ -321,12 +313,15 @@ class MpiBackend : public c10d::Backend {
     }
 
     [[nodiscard]] WorkPtr work(c10d::OpType type) {
-      requests_.keep_alive = kept_;
-      return c10::make_intrusive<MpiWork>(backend_.runtime_, backend_.rank_, type,
-                                          std::move(requests_));
+      return c10::make_intrusive<MpiWork>(finish(), backend_.rank_, type);
     }
 
    private:
+    std::shared_ptr<MpiOperation> finish() {
+      requests_.keep_alive = kept_;
+      return backend_.runtime_->add(std::exchange(requests_, {}));
+    }
+
     const MpiBackend& backend_;
     MpiRequests requests_;
     std::shared_ptr<std::vector<std::any>> kept_ = std::make_shared<std::vector<std::any>>();

@@ -9,6 +9,8 @@ MpiBoard::MpiBoard(std::shared_ptr<MpiRuntime> runtime)
     : runtime_(std::move(runtime)), statuses_(static_cast<std::size_t>(runtime_->size())) {}
 
 void MpiBoard::post(const RankStatus& status) {
+  // What outlives MPI has nobody left to tell.
+  if (MpiRuntime::has_ended()) return;
   const std::lock_guard lock(mutex_);
   Letter& letter = letters_.emplace_back();
   letter.text = encode(status);
@@ -24,7 +26,7 @@ void MpiBoard::post(const RankStatus& status) {
 
 bool MpiBoard::receive() {
   bool any = false;
-  while (true) {
+  while (!MpiRuntime::has_ended()) {
     int arrived = 0;
     MPI_Status envelope;
     MPI_Message message = MPI_MESSAGE_NULL;
@@ -40,12 +42,14 @@ bool MpiBoard::receive() {
     statuses_[static_cast<std::size_t>(envelope.MPI_SOURCE)] = decode_status(text);
     any = true;
   }
+  return any;
 }
 
 std::optional<RankStatus> MpiBoard::latest(std::int64_t rank) {
   const std::lock_guard lock(mutex_);
   receive();
-  letters_.remove_if([](Letter& letter) { return letter.sent.test(); });
+  if (!MpiRuntime::has_ended())
+    letters_.remove_if([](Letter& letter) { return letter.sent.test(); });
   return statuses_[static_cast<std::size_t>(rank)];
 }
 

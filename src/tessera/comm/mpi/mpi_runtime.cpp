@@ -32,14 +32,40 @@ void check_mpi(int code, const char* function) {
 
 bool MpiRequests::test() {
   if (requests.empty()) return true;
+  if (MpiRuntime::has_ended()) throw std::runtime_error("MPI has ended with its world");
   int done = 0;
-  check_mpi(
-      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
-      "MPI_Testall");
+  statuses.resize(requests.size());
+  const int code =
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, statuses.data());
+  if (code == MPI_ERR_IN_STATUS) {
+    for (const auto& status : statuses) {
+      if (status.MPI_ERROR != MPI_ERR_PENDING) check_mpi(status.MPI_ERROR, "MPI_Testall");
+    }
+  }
+  check_mpi(code, "MPI_Testall");
   if (done == 0) return false;
   requests.clear();
   keep_alive.reset();
   return true;
+}
+
+bool MpiOperation::test() {
+  const std::lock_guard lock(mutex_);
+  if (!ended_) {
+    try {
+      ended_ = requests_.test();
+    } catch (const std::exception& error) {
+      ended_ = true;
+      error_ = error.what();
+    }
+  }
+  if (!error_.empty()) throw std::runtime_error(error_);
+  return ended_;
+}
+
+bool MpiOperation::has_ended() {
+  const std::lock_guard lock(mutex_);
+  return ended_;
 }
 
 MpiRuntime::MpiRuntime() {
@@ -52,6 +78,9 @@ MpiRuntime::MpiRuntime() {
   } else {
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     owns_mpi_ = true;
+    // Errors are to be told, not to end the process; a program that has started MPI itself decides
+    // that for its own communicators.
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   }
   TESSERA_CHECK(provided == MPI_THREAD_MULTIPLE, "launch: MPI gives thread level ", provided,
                 "; Tessera needs MPI_THREAD_MULTIPLE");
@@ -80,26 +109,34 @@ MPI_Comm MpiRuntime::make_comm(const std::vector<std::int64_t>& ranks) const {
   MPI_Group world = MPI_GROUP_NULL;
   MPI_Group group = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(control_, &world), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &group),
             "MPI_Group_incl");
-  check_mpi(MPI_Comm_create_group(MPI_COMM_WORLD, group, /*tag=*/0, &comm),
-            "MPI_Comm_create_group");
+  check_mpi(MPI_Comm_create_group(control_, group, /*tag=*/0, &comm), "MPI_Comm_create_group");
   MPI_Group_free(&group);
   MPI_Group_free(&world);
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   return comm;
 }
 
-void MpiRuntime::keep(MpiRequests requests) {
+std::shared_ptr<MpiOperation> MpiRuntime::add(MpiRequests requests) {
+  auto operation = std::make_shared<MpiOperation>(std::move(requests));
   const std::lock_guard lock(mutex_);
-  kept_.push_back(std::move(requests));
+  std::erase_if(begun_, [](const auto& each) { return each->has_ended(); });
+  begun_.push_back(operation);
+  return operation;
 }
 
 bool MpiRuntime::is_quiet() {
   const std::lock_guard lock(mutex_);
-  while (!kept_.empty() && kept_.back().test()) kept_.pop_back();
-  return kept_.empty();
+  std::erase_if(begun_, [](const auto& each) {
+    try {
+      return each->test();
+    } catch (const std::exception&) {
+      return true;  // Whoever waits for it is told.
+    }
+  });
+  return begun_.empty();
 }
 
 void MpiRuntime::finalize() {

@@ -19,9 +19,29 @@ void check_mpi(int code, const char* function);
 struct MpiRequests {
   std::vector<MPI_Request> requests;
   std::any keep_alive;
+  /// Room for what MPI says about each of them.
+  std::vector<MPI_Status> statuses;
 
   /// True when all are complete.
   [[nodiscard]] bool test();
+};
+
+/// An operation under way: shared by who waits for it and the runtime, which sees it through even
+/// when nobody waits, or only after MPI has ended. Any thread may use it.
+class MpiOperation {
+ public:
+  explicit MpiOperation(MpiRequests requests) : requests_(std::move(requests)) {}
+
+  /// True when it is complete, or has failed: then it throws `std::runtime_error`, each time.
+  [[nodiscard]] bool test();
+  /// True when it is known to have ended, by whoever tested it.
+  [[nodiscard]] bool has_ended();
+
+ private:
+  std::mutex mutex_;
+  MpiRequests requests_;
+  bool ended_ = false;
+  std::string error_;
 };
 
 /// MPI itself: started once per process, ended by `finalize` or `abort`.
@@ -46,9 +66,9 @@ class MpiRuntime {
   /// Makes the communicator of some ranks; all of them call it, and must be known to.
   [[nodiscard]] MPI_Comm make_comm(const std::vector<std::int64_t>& ranks) const;
 
-  /// Takes over an operation that nobody waits for any more, but that is not complete.
-  void keep(MpiRequests requests);
-  /// True when all that was kept is complete.
+  /// Adds an operation that was begun.
+  [[nodiscard]] std::shared_ptr<MpiOperation> add(MpiRequests requests);
+  /// True when all that were begun have ended.
   [[nodiscard]] bool is_quiet();
 
   /// Ends MPI, after all ranks have come.
@@ -64,7 +84,8 @@ class MpiRuntime {
   int size_ = 1;
   MPI_Comm control_ = MPI_COMM_NULL;
   std::mutex mutex_;
-  std::vector<MpiRequests> kept_;
+  /// Those that have ended are forgotten when the next one is added.
+  std::vector<std::shared_ptr<MpiOperation>> begun_;
 };
 
 /// Sleeps a little, the longer the longer it is called: at first it only lets others run, since

@@ -119,23 +119,35 @@ class MpiWorld : public ProcessWorld {
     if (group.ranks.size() == 1) return make_solo_transport(engine());
     const auto& watch = watch_of(group);
     const WatchedCall call = watch->begin("connect");
-    MpiMeeting(*runtime_, group.ranks).hold([&] {
-      const auto waited = since(call.begin);
-      if (waited >= options().timeout || watch->is_hopeless(call, waited)) watch->fail(call, "");
-    });
-    watch->end_wait();
-    auto channel = std::make_shared<Channel>(
-        make_mpi_backend(runtime_, group.ranks, group.index, most_elements()),
-        BackendTraits{.engine = engine(),
-                      .polls_collectives = true,
-                      .polls_messages = true,
-                      .takes_uneven_lists = true},
-        watch);
+    auto channel = std::make_shared<Channel>(make_backend(group, *watch, call),
+                                             BackendTraits{.engine = engine(),
+                                                           .polls_collectives = true,
+                                                           .polls_messages = true,
+                                                           .takes_uneven_lists = true},
+                                             watch);
     return std::make_unique<C10dTransport>(std::move(channel),
                                            static_cast<std::size_t>(group.index));
   }
 
  private:
+  /// Makes a group's communicator, when all members have come.
+  [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_backend(const GroupState& group,
+                                                               GroupWatch& watch,
+                                                               const WatchedCall& call) const {
+    try {
+      MpiMeeting(*runtime_, group.ranks).hold([&] {
+        const auto waited = since(call.begin);
+        if (waited >= options().timeout || watch.is_hopeless(call, waited)) watch.fail(call, "");
+      });
+      watch.end_wait();
+      return make_mpi_backend(runtime_, group.ranks, group.index, most_elements());
+    } catch (const CommError&) {
+      throw;
+    } catch (const std::exception& error) {
+      watch.fail(call, error.what());
+    }
+  }
+
   /// What is longer goes in pieces; tests make it short.
   [[nodiscard]] static std::int64_t most_elements() {
     const char* value = std::getenv("TESSERA_MPI_MOST_ELEMENTS");

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include <ATen/Parallel.h>
@@ -79,12 +81,18 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
+/// The ranks share the cores, unless the user has decided: more threads than that only get in each
+/// other's way.
+void share_cores(std::int64_t ranks) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  at::set_num_threads(static_cast<int>(std::max<std::int64_t>(1, cores / ranks)));
+}
+
 void run_rank(const std::shared_ptr<ThreadHub>& hub, std::int64_t rank, std::int64_t size,
               const std::function<void(World&)>& fn, const WorldOptions& options,
               FirstFailure& failure) {
-  // The ranks share the cores; more threads than that only get in each other's way.
-  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-  at::set_num_threads(static_cast<int>(std::max<std::int64_t>(1, cores / size)));
+  share_cores(size);
   try {
     const auto state = std::make_shared<ThreadWorld>(rank, size, options, hub);
     const CurrentWorld current(state);
@@ -98,6 +106,17 @@ void run_rank(const std::shared_ptr<ThreadHub>& hub, std::int64_t rank, std::int
   }
 }
 
+/// The thread of `first` could not be started: nor will those behind it be. Those that run already
+/// learn that they wait in vain.
+void give_up_from(std::int64_t first, std::int64_t size, const std::system_error& error,
+                  ThreadHub& hub, FirstFailure& failure) {
+  const std::string why =
+      concat("run_ranks: the thread of rank ", first, " of ", size, " could not be started (",
+             error.what(), "); ask for fewer ranks, or raise the limits on threads and memory");
+  failure.set(first, std::make_exception_ptr(Error(why)));
+  for (std::int64_t rank = first; rank < size; ++rank) hub.fail(rank, why);
+}
+
 }  // namespace
 }  // namespace detail
 
@@ -109,7 +128,12 @@ void run_ranks(std::int64_t ranks, const std::function<void(World&)>& fn,
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(ranks));
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] { detail::run_rank(hub, rank, ranks, fn, options, failure); });
+    try {
+      threads.emplace_back([&, rank] { detail::run_rank(hub, rank, ranks, fn, options, failure); });
+    } catch (const std::system_error& error) {
+      detail::give_up_from(rank, ranks, error, *hub, failure);
+      break;
+    }
   }
   for (auto& thread : threads) thread.join();
   failure.rethrow();

@@ -14,9 +14,9 @@ namespace {
 /// name global ranks.
 class ExchangeOp : public ThreadOp {
  public:
-  ExchangeOp(std::string arguments, std::span<const ExchangePart> parts,
+  ExchangeOp(Announced announced, std::span<const ExchangePart> parts,
              const std::vector<std::int64_t>& ranks, std::size_t own_member)
-      : ThreadOp("redistribute", std::move(arguments)),
+      : ThreadOp("redistribute", std::move(announced)),
         parts_(parts.begin(), parts.end()),
         ranks_(ranks),
         own_member_(own_member) {}
@@ -25,6 +25,23 @@ class ExchangeOp : public ThreadOp {
     std::int64_t bytes = 0;
     for (const auto& part : parts_) bytes += static_cast<std::int64_t>(part.out.nbytes());
     return bytes;
+  }
+
+  /// Whoever has announced equal layouts has steps that fit; otherwise every message is looked at.
+  [[nodiscard]] std::string conflict(std::span<ThreadOp* const> members,
+                                     std::size_t /*own_member*/) const override {
+    if (!arguments().empty()) return "";
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      for (const auto& message : parts_[i].own->receives) {
+        const ExchangePart* from = part_from(i, message, members);
+        const Message* sent = from == nullptr ? nullptr : message_to_own(*from);
+        const auto dtype = parts_[i].out.scalar_type();
+        const bool fits = sent != nullptr && sent->numel == message.numel &&
+                          sent->box_count == message.box_count && from->in.scalar_type() == dtype;
+        if (!fits) return describe_misfit(message, dtype, sent, from);
+      }
+    }
+    return "";
   }
 
   void run(std::span<ThreadOp* const> members, std::int64_t /*phase*/) override {
@@ -58,21 +75,42 @@ class ExchangeOp : public ThreadOp {
     divide(part.out, own.divisor);
   }
 
-  [[nodiscard]] Parcel parcel_of(std::size_t index, const Message& message,
-                                 std::span<ThreadOp* const> members) const {
+  /// The sender's part in the exchange of a tensor; null when it takes none.
+  [[nodiscard]] const ExchangePart* part_from(std::size_t index, const Message& message,
+                                              std::span<ThreadOp* const> members) const {
     const auto place = std::find(ranks_.begin(), ranks_.end(), message.peer);
-    TESSERA_INTERNAL_CHECK(place != ranks_.end(), "rank ", message.peer, " is not in the group");
+    if (place == ranks_.end()) return nullptr;
     const auto& sender =
         static_cast<const ExchangeOp&>(*members[static_cast<std::size_t>(place - ranks_.begin())]);
-    const std::int64_t receiver = ranks_[own_member_];
-    const ExchangePart& from = sender.parts_[index];
+    return index < sender.parts_.size() ? &sender.parts_[index] : nullptr;
+  }
+
+  /// What is sent to this member; null when nothing is.
+  [[nodiscard]] const Message* message_to_own(const ExchangePart& from) const {
     const auto& sends = from.own->sends;
     const auto sent = std::find_if(sends.begin(), sends.end(), [&](const Message& candidate) {
-      return candidate.peer == receiver;
+      return candidate.peer == ranks_[own_member_];
     });
-    TESSERA_INTERNAL_CHECK(sent != sends.end() && sent->box_count == message.box_count, "rank ",
-                           message.peer, " has no message for rank ", receiver);
-    return {&message, &*sent, &from};
+    return sent == sends.end() ? nullptr : &*sent;
+  }
+
+  [[nodiscard]] std::string describe_misfit(const Message& message, at::ScalarType dtype,
+                                            const Message* sent, const ExchangePart* from) const {
+    std::string text = concat("in ", call(), " rank ", ranks_[own_member_], " expects ",
+                              message.numel, " element(s) of ", c10::toString(dtype), " from rank ",
+                              message.peer, ", which sends ");
+    if (sent == nullptr) return text + "nothing";
+    return concat(text, sent->numel, " of ", c10::toString(from->in.scalar_type()));
+  }
+
+  [[nodiscard]] Parcel parcel_of(std::size_t index, const Message& message,
+                                 std::span<ThreadOp* const> members) const {
+    const ExchangePart* from = part_from(index, message, members);
+    TESSERA_INTERNAL_CHECK(from != nullptr, "rank ", message.peer, " is not in the group");
+    const Message* sent = message_to_own(*from);
+    TESSERA_INTERNAL_CHECK(sent != nullptr && sent->box_count == message.box_count, "rank ",
+                           message.peer, " has no message for rank ", ranks_[own_member_]);
+    return {&message, sent, from};
   }
 
   /// Copies or reduces a box straight out of the sender's tensor.
@@ -139,7 +177,7 @@ PendingPtr ThreadTransport::exchange(const at::Tensor& out, const at::Tensor& in
 }
 
 PendingPtr ThreadTransport::exchange_all(std::span<const ExchangePart> parts) {
-  return post(std::make_shared<ExchangeOp>(take_arguments(), parts, group_->ranks, member_));
+  return post(std::make_shared<ExchangeOp>(take_announced(), parts, group_->ranks, member_));
 }
 
 }  // namespace tessera::detail

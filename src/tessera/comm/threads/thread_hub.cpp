@@ -20,14 +20,19 @@ std::chrono::milliseconds to_ms(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
 }
 
-/// How often a rank offers its core to the others before it goes to sleep. What the others do until
-/// they come is often shorter than falling asleep and being woken, which takes a trip through the
-/// kernel on both sides; when it is longer, this is all that is lost.
+/// How often, and how long, a rank offers its core to the others before it goes to sleep. What the
+/// others do until they come is often shorter than falling asleep and being woken, which takes a
+/// trip through the kernel on both sides; when it is longer, this is all that is lost.
 constexpr int kYields = 50;
+constexpr std::chrono::microseconds kLongestAwake{50};
 
 /// Waits awake for a while until there is something to do.
-void wait_awake(const ThreadSlot& slot) {
-  for (int i = 0; i < kYields && !slot.done && !slot.shared_out; ++i) std::this_thread::yield();
+void wait_awake(const ThreadSlot& slot, std::chrono::steady_clock::time_point begin) {
+  for (int i = 0; i < kYields && !slot.done && !slot.shared_out; ++i) {
+    // With more ranks than cores, others may keep the core for long.
+    if (std::chrono::steady_clock::now() - begin > kLongestAwake) return;
+    std::this_thread::yield();
+  }
 }
 
 bool is_worth_sharing(const ThreadSlot& slot) {
@@ -138,8 +143,11 @@ void ThreadHub::run_share(ThreadGroup& group, ThreadSlot& slot, std::size_t shar
     failure = error.what();
   }
   lock.lock();
-  if (!failure.empty()) fail_group(group, failure);
-  if (++slot.done_in_phase < slot.ops.size()) return;
+  if (!failure.empty()) {
+    slot.failed = true;
+    fail_group(group, failure);
+  }
+  if (++slot.done_in_phase < slot.ops.size() || slot.failed) return;
   slot.done_in_phase = 0;
   slot.taken.assign(slot.taken.size(), false);
   ++slot.phase;
@@ -150,7 +158,7 @@ void ThreadHub::run_share(ThreadGroup& group, ThreadSlot& slot, std::size_t shar
 void ThreadHub::wait(ThreadGroup& group, const std::shared_ptr<ThreadSlot>& slot,
                      std::size_t member, std::chrono::milliseconds timeout) {
   const auto begin = Clock::now();
-  wait_awake(*slot);
+  wait_awake(*slot, begin);
   if (slot->done) return;
   Lock lock(mutex_);
   const std::int64_t rank = slot->ranks[member];

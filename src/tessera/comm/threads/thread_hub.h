@@ -21,8 +21,16 @@ namespace tessera::detail {
 /// goes straight from the sender's tensor to the receiver's.
 class ThreadOp {
  public:
-  ThreadOp(const char* name, std::string arguments)
-      : name_(name), arguments_(std::move(arguments)) {}
+  /// What members announced that they call, as far as checks are on.
+  struct Announced {
+    const char* name = "";
+    std::string arguments;
+  };
+
+  /// Called `name` unless it was announced under another one.
+  ThreadOp(const char* name, Announced announced)
+      : name_(*announced.name == '\0' ? name : announced.name),
+        arguments_(std::move(announced.arguments)) {}
   virtual ~ThreadOp() = default;
 
   /// Does this member's share of a phase. All members have posted; a phase begins when all shares
@@ -40,7 +48,7 @@ class ThreadOp {
     return "";
   }
 
-  /// The c10d name.
+  /// The c10d name, or `redistribute`.
   [[nodiscard]] const char* name() const { return name_; }
   /// What all members must agree on, as the user sees it; empty when checks are off.
   [[nodiscard]] const std::string& arguments() const { return arguments_; }
@@ -80,6 +88,8 @@ struct ThreadSlot {
   /// Which members' shares of the phase somebody has taken, and how many of them are done.
   std::vector<bool> taken;
   std::size_t done_in_phase = 0;
+  /// Set when somebody's share threw: then it is never done.
+  bool failed = false;
   std::atomic<bool> done = false;
 };
 

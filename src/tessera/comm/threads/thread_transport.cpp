@@ -1,6 +1,7 @@
 #include "tessera/comm/threads/thread_transport.h"
 
 #include <numeric>
+#include <string_view>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
@@ -37,15 +38,15 @@ const Op& as(const ThreadOp* op) {
 
 class Barrier : public ThreadOp {
  public:
-  explicit Barrier(std::string arguments) : ThreadOp("barrier", std::move(arguments)) {}
+  explicit Barrier(Announced announced) : ThreadOp("barrier", std::move(announced)) {}
   void run(std::span<ThreadOp* const> /*members*/, std::int64_t /*phase*/) override {}
 };
 
 /// Lets every member see every member's numbers.
 class ShareRecords : public ThreadOp {
  public:
-  ShareRecords(const char* name, std::string arguments, std::span<const std::int64_t> record)
-      : ThreadOp(name, std::move(arguments)), record_(record.begin(), record.end()) {}
+  ShareRecords(Announced announced, std::span<const std::int64_t> record)
+      : ThreadOp("", std::move(announced)), record_(record.begin(), record.end()) {}
 
   void run(std::span<ThreadOp* const> members, std::int64_t /*phase*/) override {
     for (const auto* member : members) {
@@ -64,15 +65,26 @@ class ShareRecords : public ThreadOp {
 /// everything is read once and written once; output and input may be the same.
 class AllReduce : public ThreadOp {
  public:
-  AllReduce(std::string arguments, at::Tensor out, at::Tensor in, ReduceOp op,
-            std::size_t own_member)
-      : ThreadOp("all_reduce", std::move(arguments)),
+  AllReduce(Announced announced, at::Tensor out, at::Tensor in, ReduceOp op, std::size_t own_member)
+      : ThreadOp("all_reduce", std::move(announced)),
         out_(std::move(out)),
         in_(std::move(in)),
         op_(op),
         own_member_(own_member) {}
 
   [[nodiscard]] std::int64_t bytes() const override { return bytes_in(out_); }
+
+  [[nodiscard]] std::string conflict(std::span<ThreadOp* const> members,
+                                     std::size_t own_member) const override {
+    const auto& first = as<AllReduce>(members.front());
+    const bool is_like_first = out_.numel() == first.out_.numel() &&
+                               out_.scalar_type() == first.out_.scalar_type() && op_ == first.op_;
+    if (is_like_first) return "";
+    return concat("in ", call(), " member ", own_member, " reduces ", out_.numel(),
+                  " element(s) of ", c10::toString(out_.scalar_type()), " by ", op_, ", member 0 ",
+                  first.out_.numel(), " of ", c10::toString(first.out_.scalar_type()), " by ",
+                  first.op_);
+  }
 
   void run(std::span<ThreadOp* const> members, std::int64_t /*phase*/) override {
     const auto count = static_cast<std::int64_t>(members.size());
@@ -114,8 +126,8 @@ class Collect : public ThreadOp {
     bool same_for_all = false;
   };
 
-  Collect(const char* name, std::string arguments, Data data, std::size_t own_member)
-      : ThreadOp(name, std::move(arguments)), data_(std::move(data)), own_member_(own_member) {}
+  Collect(const char* name, Announced announced, Data data, std::size_t own_member)
+      : ThreadOp(name, std::move(announced)), data_(std::move(data)), own_member_(own_member) {}
 
   [[nodiscard]] std::int64_t bytes() const override {
     return std::max(bytes_in(data_.out), bytes_in(data_.in));
@@ -124,10 +136,16 @@ class Collect : public ThreadOp {
   [[nodiscard]] std::string conflict(std::span<ThreadOp* const> members,
                                      std::size_t own_member) const override {
     for (std::size_t i = 0; i < members.size(); ++i) {
-      const std::int64_t offered = as<Collect>(members[i]).data_.send_counts[own_member];
+      const Data& other = as<Collect>(members[i]).data_;
+      const std::int64_t offered = other.send_counts[own_member];
       if (offered != data_.receive_counts[i]) {
         return concat("in ", call(), " member ", own_member, " expects ", data_.receive_counts[i],
                       " element(s) from member ", i, ", which sends ", offered);
+      }
+      if (offered > 0 && other.in.element_size() != data_.out.element_size()) {
+        return concat("in ", call(), " member ", own_member, " expects elements of ",
+                      data_.out.element_size(), " byte(s) from member ", i,
+                      ", which sends some of ", other.in.element_size());
       }
     }
     return "";
@@ -150,9 +168,9 @@ class Collect : public ThreadOp {
 
 class ReduceScatter : public ThreadOp {
  public:
-  ReduceScatter(std::string arguments, at::Tensor out, at::Tensor in, Counts counts, ReduceOp op,
+  ReduceScatter(Announced announced, at::Tensor out, at::Tensor in, Counts counts, ReduceOp op,
                 std::size_t own_member)
-      : ThreadOp("reduce_scatter_tensor", std::move(arguments)),
+      : ThreadOp("reduce_scatter_tensor", std::move(announced)),
         out_(std::move(out)),
         in_(std::move(in)),
         counts_(std::move(counts)),
@@ -163,10 +181,14 @@ class ReduceScatter : public ThreadOp {
 
   [[nodiscard]] std::string conflict(std::span<ThreadOp* const> members,
                                      std::size_t own_member) const override {
-    const auto& first = as<ReduceScatter>(members.front()).counts_;
-    if (counts_ == first) return "";
-    return concat("in ", call(), " member ", own_member, " gives sizes (", joined(counts_),
-                  "), member 0 (", joined(first), ")");
+    const auto& first = as<ReduceScatter>(members.front());
+    const bool is_like_first = counts_ == first.counts_ && op_ == first.op_ &&
+                               out_.scalar_type() == first.out_.scalar_type();
+    if (is_like_first) return "";
+    return concat("in ", call(), " member ", own_member, " reduces ",
+                  c10::toString(out_.scalar_type()), " by ", op_, " with sizes (", joined(counts_),
+                  "), member 0 ", c10::toString(first.out_.scalar_type()), " by ", first.op_,
+                  " with sizes (", joined(first.counts_), ")");
   }
 
   void run(std::span<ThreadOp* const> members, std::int64_t /*phase*/) override {
@@ -194,8 +216,8 @@ class ReduceScatter : public ThreadOp {
 /// One side of a message between two ranks; the receiver copies.
 class Transfer : public ThreadOp {
  public:
-  Transfer(bool is_send, std::string arguments, at::Tensor data)
-      : ThreadOp(is_send ? "send" : "recv", std::move(arguments)),
+  Transfer(bool is_send, Announced announced, at::Tensor data)
+      : ThreadOp(is_send ? "send" : "recv", std::move(announced)),
         data_(std::move(data)),
         is_send_(is_send) {}
 
@@ -244,16 +266,24 @@ Counts to_counts(std::span<const std::int64_t> counts) { return {counts.begin(),
 
 }  // namespace
 
-void ThreadTransport::check(const Fingerprint& fingerprint) { announced_ = fingerprint; }
+void ThreadTransport::check(const Fingerprint& fingerprint) {
+  announced_ = {fingerprint.op, fingerprint.arguments};
+}
 
 std::vector<std::int64_t> ThreadTransport::check_records(const Fingerprint& fingerprint,
                                                          std::span<const std::int64_t> record) {
-  const auto op = std::make_shared<ShareRecords>(fingerprint.op, fingerprint.arguments, record);
+  const auto op = std::make_shared<ShareRecords>(
+      ThreadOp::Announced{fingerprint.op, fingerprint.arguments}, record);
   post(op)->wait();
   return op->all();
 }
 
-std::string ThreadTransport::take_arguments() { return std::exchange(announced_, {}).arguments; }
+ThreadOp::Announced ThreadTransport::take_announced() {
+  auto announced = std::exchange(announced_, {});
+  // A list is one message per dtype, all of which go by its name.
+  if (std::string_view(announced.name).ends_with("_coalesced")) announced_.name = announced.name;
+  return announced;
+}
 
 PendingPtr ThreadTransport::post(std::shared_ptr<ThreadOp> op) {
   auto slot = hub_->post(*group_, next_number_++, member_, std::move(op));
@@ -267,33 +297,33 @@ PendingPtr ThreadTransport::post_pair(const ThreadHub::Route& route, std::size_t
 }
 
 PendingPtr ThreadTransport::all_reduce(const at::Tensor& data, ReduceOp op) {
-  return post(std::make_shared<AllReduce>(take_arguments(), data, data, op, member_));
+  return post(std::make_shared<AllReduce>(take_announced(), data, data, op, member_));
 }
 
 PendingPtr ThreadTransport::all_reduce_into(const at::Tensor& out, const at::Tensor& in,
                                             ReduceOp op) {
-  return post(std::make_shared<AllReduce>(take_arguments(), out, in, op, member_));
+  return post(std::make_shared<AllReduce>(take_announced(), out, in, op, member_));
 }
 
 PendingPtr ThreadTransport::all_gather(const at::Tensor& out, const at::Tensor& in,
                                        std::span<const std::int64_t> counts) {
   const Counts send_counts(group_->ranks.size(), in.numel());
   return post(std::make_shared<Collect>(
-      "all_gather_into_tensor", take_arguments(),
+      "all_gather_into_tensor", take_announced(),
       Collect::Data{out, in, to_counts(counts), send_counts, /*same_for_all=*/true}, member_));
 }
 
 PendingPtr ThreadTransport::reduce_scatter(const at::Tensor& out, const at::Tensor& in,
                                            std::span<const std::int64_t> counts, ReduceOp op) {
   return post(
-      std::make_shared<ReduceScatter>(take_arguments(), out, in, to_counts(counts), op, member_));
+      std::make_shared<ReduceScatter>(take_announced(), out, in, to_counts(counts), op, member_));
 }
 
 PendingPtr ThreadTransport::all_to_all(const at::Tensor& out, const at::Tensor& in,
                                        std::span<const std::int64_t> receive_counts,
                                        std::span<const std::int64_t> send_counts) {
   return post(std::make_shared<Collect>(
-      "all_to_all_single", take_arguments(),
+      "all_to_all_single", take_announced(),
       Collect::Data{out, in, to_counts(receive_counts), to_counts(send_counts)}, member_));
 }
 
@@ -304,7 +334,7 @@ PendingPtr ThreadTransport::broadcast(const at::Tensor& data, std::int64_t root)
   if (is_root) send_counts[member_] = 0;
   if (!is_root) receive_counts[static_cast<std::size_t>(root)] = data.numel();
   return post(std::make_shared<Collect>(
-      "broadcast", take_arguments(),
+      "broadcast", take_announced(),
       Collect::Data{data, data, std::move(receive_counts), std::move(send_counts), true}, member_));
 }
 
@@ -315,7 +345,7 @@ PendingPtr ThreadTransport::gather(const at::Tensor& out, const at::Tensor& in,
   send_counts[static_cast<std::size_t>(root)] = in.numel();
   Counts receive_counts = is_root ? to_counts(counts) : Counts(group_->ranks.size(), 0);
   return post(std::make_shared<Collect>(
-      "gather", take_arguments(),
+      "gather", take_announced(),
       Collect::Data{out, in, std::move(receive_counts), std::move(send_counts), true}, member_));
 }
 
@@ -326,22 +356,22 @@ PendingPtr ThreadTransport::scatter(const at::Tensor& out, const at::Tensor& in,
   receive_counts[static_cast<std::size_t>(root)] = out.numel();
   Counts send_counts = is_root ? to_counts(counts) : Counts(group_->ranks.size(), 0);
   return post(std::make_shared<Collect>(
-      "scatter", take_arguments(),
+      "scatter", take_announced(),
       Collect::Data{out, in, std::move(receive_counts), std::move(send_counts)}, member_));
 }
 
 PendingPtr ThreadTransport::send(const at::Tensor& data, std::int64_t to, std::int64_t tag) {
   const auto receiver = group_->ranks[static_cast<std::size_t>(to)];
   return post_pair({group_->ranks[member_], receiver, tag}, 0,
-                   std::make_shared<Transfer>(true, take_arguments(), data));
+                   std::make_shared<Transfer>(true, take_announced(), data));
 }
 
 PendingPtr ThreadTransport::receive(const at::Tensor& data, std::int64_t from, std::int64_t tag) {
   const auto sender = group_->ranks[static_cast<std::size_t>(from)];
   return post_pair({sender, group_->ranks[member_], tag}, 1,
-                   std::make_shared<Transfer>(false, take_arguments(), data));
+                   std::make_shared<Transfer>(false, take_announced(), data));
 }
 
-void ThreadTransport::barrier() { post(std::make_shared<Barrier>(take_arguments()))->wait(); }
+void ThreadTransport::barrier() { post(std::make_shared<Barrier>(take_announced()))->wait(); }
 
 }  // namespace tessera::detail

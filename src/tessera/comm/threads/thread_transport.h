@@ -45,8 +45,8 @@ class ThreadTransport : public Transport, public DirectExchange {
   PendingPtr exchange_all(std::span<const ExchangePart> parts) override;
 
  private:
-  /// Takes the arguments of the call that `check` announced; empty when it announced none.
-  std::string take_arguments();
+  /// Takes the call that `check` announced; empty when it announced none.
+  ThreadOp::Announced take_announced();
   PendingPtr post(std::shared_ptr<ThreadOp> op);
   PendingPtr post_pair(const ThreadHub::Route& route, std::size_t member,
                        std::shared_ptr<ThreadOp> op);
@@ -56,7 +56,7 @@ class ThreadTransport : public Transport, public DirectExchange {
   std::size_t member_;
   std::chrono::milliseconds timeout_;
   std::uint64_t next_number_ = 0;
-  Fingerprint announced_;
+  ThreadOp::Announced announced_;
 };
 
 }  // namespace tessera::detail
