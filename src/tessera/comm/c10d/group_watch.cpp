@@ -178,7 +178,9 @@ std::string GroupWatch::explain(const Findings& findings, const WatchedCall& cal
   if (!trouble.empty()) reason += concat("; ", trouble);
   const bool timed_out = findings.culprits.empty() && since(call.begin) >= timeout_;
   if (timed_out) reason += concat("; the time limit is ", timeout_.count(), " ms");
-  if (!engine_words.empty()) reason += concat(" (", engine_words, ')');
+  // Who is known to be gone explains what the engine has noticed of it.
+  const bool is_explained = !findings.culprits.empty();
+  if (!engine_words.empty() && !is_explained) reason += concat(" (", engine_words, ')');
   return concat(reason, ", in ", call.to_string());
 }
 
