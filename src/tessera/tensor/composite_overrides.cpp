@@ -14,6 +14,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/comm/collectives.h"
+#include "tessera/tensor/cross_entropy.h"
 #include "tessera/tensor/dtensor.h"
 
 namespace tessera::detail {
@@ -93,6 +94,14 @@ at::Tensor one_hot(const at::Tensor& self, std::int64_t num_classes) {
   return self.unsqueeze(-1).eq(numbers_like(classes, self)).to(at::kLong);
 }
 
+at::Tensor cross_entropy(const at::Tensor& self, const at::Tensor& target,
+                         const std::optional<at::Tensor>& weight, std::int64_t reduction,
+                         c10::SymInt ignore_index,  // NOLINT(performance-unnecessary-value-param)
+                         double label_smoothing) {
+  return detail::cross_entropy_loss(self, target, weight, reduction,
+                                    ignore_index.guard_int(__FILE__, __LINE__), label_smoothing);
+}
+
 /// Lets `x.set_data(y)` make a DTensor of a plain tensor, or the other way round: so a module that
 /// holds DTensors can be cloned.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
@@ -109,6 +118,7 @@ void override_composites() {
   library->impl("ctc_loss.IntList", &ctc_loss_of_numbers);
   library->impl("ctc_loss.Tensor", &ctc_loss);
   library->impl("one_hot", &one_hot);
+  library->impl("cross_entropy_loss", &cross_entropy);
   library->impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
