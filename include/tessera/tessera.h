@@ -21,6 +21,7 @@
 #include "tessera/nn/distribute_module.h"
 #include "tessera/nn/hooks.h"
 #include "tessera/nn/loss_parallel.h"
+#include "tessera/nn/optimizer_state.h"
 #include "tessera/nn/parallel_style.h"
 #include "tessera/nn/parallelize_module.h"
 #include "tessera/nn/state.h"

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "nn/networks.h"
+#include "nn/parallel_cases.h"
 #include "support/rank_test.h"
 #include "tessera/comm/traffic.h"
 #include "tessera/tensor/in_place.h"
@@ -27,96 +28,20 @@ at::Tensor loss_of(const at::Tensor& logits) {
   return torch::log_softmax(logits, -1).pow(2).mean();
 }
 
-/// A plain network, trained.
-struct Reference {
-  PlainNetwork network;
-  std::vector<double> losses;
-
-  Reference() {
-    fill(*network);
-    const auto tokens = words({4, 5});
-    torch::optim::AdamW optimizer(network->parameters(), torch::optim::AdamWOptions(1e-2));
-    losses = losses_of(optimizer, [&] { return loss_of(network(tokens)); });
-  }
-};
-
-const ParallelPlan& tensor_parallel() {
-  static const ParallelPlan plan = {{"embedding", RowwiseParallel{}},
-                                    {"fc1", ColwiseParallel{}},
-                                    {"fc2", RowwiseParallel{}},
-                                    {"head", ColwiseParallel{.output_layouts = Replicate()}}};
-  return plan;
-}
-
 TEST(ParallelizeModuleTest, HookedModulesTakeAndGivePlainTensors) {
-  on_every_rank_count([](World& world) {
-    Reference reference;
-    for (const auto& mesh : test::meshes_of(world)) {
-      HookedNetwork network;
-      fill(*network);
-      torch::optim::AdamW optimizer(network->parameters(), torch::optim::AdamWOptions(1e-2));
-      parallelize_module(*network, mesh["tp"], tensor_parallel());
-      EXPECT_EQ(placements_of(network->fc1->weight), Placements{Shard(0)});
-      EXPECT_EQ(placements_of(network->fc1->bias), Placements{Shard(0)});
-      EXPECT_EQ(placements_of(network->fc2->weight), Placements{Shard(1)});
-      EXPECT_EQ(placements_of(network->fc2->bias), Placements{Replicate()});
-      EXPECT_EQ(placements_of(network->embedding->weight), Placements{Shard(0)});
-      EXPECT_FALSE(is_dtensor(network->norm->weight));
-      const auto losses = losses_of(optimizer, [&] {
-        const auto logits = network(words({4, 5}));
-        EXPECT_FALSE(is_dtensor(logits));
-        return loss_of(logits);
-      });
-      expect_near(losses, reference.losses);
-      expect_same_state(*network, *reference.network);
-    }
-  });
+  on_every_rank_count(test::check_plain_activations);
 }
 
 TEST(ParallelizeModuleTest, UnmodifiedModulesWorkOnDistributedActivations) {
-  on_every_rank_count([](World& world) {
-    Reference reference;
-    for (const auto& mesh : test::meshes_of(world)) {
-      PlainNetwork network;
-      fill(*network);
-      torch::optim::AdamW optimizer(network->parameters(), torch::optim::AdamWOptions(1e-2));
-      parallelize_module(*network, mesh,
-                         {{"embedding", RowwiseParallel{}},
-                          {"fc1", ColwiseParallel{}},
-                          {"fc2", RowwiseParallel{}},
-                          {"head", ColwiseParallel{}}},
-                         {.activations = Activations::distributed, .mesh_dim = "tp"});
-      EXPECT_TRUE(is_dtensor(network->norm->weight)) << "the rest is replicated";
-      Placements batch(static_cast<std::size_t>(mesh.ndim()), Replicate());
-      if (mesh.ndim() == 2) batch[0] = Shard(0);
-      const auto tokens = distribute_tensor(words({4, 5}), mesh, batch);
-      const auto losses = losses_of(optimizer, [&] { return loss_of(network(tokens)); });
-      expect_near(losses, reference.losses);
-      expect_same_state(*network, *reference.network);
-    }
-  });
+  on_every_rank_count(test::check_distributed_activations);
 }
 
 TEST(ParallelizeModuleTest, SequenceParallelWorksOnCutSequences) {
-  on_every_rank_count([](World& world) {
-    Reference reference;
-    for (const auto& mesh : test::meshes_of(world)) {
-      HookedNetwork network;
-      fill(*network);
-      torch::optim::AdamW optimizer(network->parameters(), torch::optim::AdamWOptions(1e-2));
-      parallelize_module(
-          *network, mesh["tp"],
-          {{"embedding", RowwiseParallel{.output_layouts = Shard(1), .use_local_output = false}},
-           {"norm", SequenceParallel{}},
-           {"fc1", ColwiseParallel{.input_layouts = Shard(1), .use_local_output = false}},
-           {"fc2", RowwiseParallel{.output_layouts = Shard(1), .use_local_output = false}},
-           {"head", ColwiseParallel{.input_layouts = Shard(1), .output_layouts = Replicate()}}});
-      EXPECT_EQ(placements_of(network->norm->weight), Placements{Replicate()});
-      const auto losses = losses_of(optimizer, [&] { return loss_of(network(words({4, 5}))); });
-      expect_near(losses, reference.losses);
-      expect_same_state(*network, *reference.network);
-    }
-  });
+  on_every_rank_count(test::check_sequence_parallel);
+}
+
+TEST(ParallelizeModuleTest, CutLossesAndClippedGradientsTrainAsOnPlainTensors) {
+  on_every_rank_count(test::check_loss_and_clipping);
 }
 
 TEST(ParallelizeModuleTest, OptimizerStateIsPlacedLikeItsParameter) {

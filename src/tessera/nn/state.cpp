@@ -6,6 +6,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/comm/recorder.h"
+#include "tessera/nn/load_value.h"
 #include "tessera/nn/module_paths.h"
 #include "tessera/nn/module_tensors.h"
 #include "tessera/nn/near_names.h"
@@ -62,17 +63,20 @@ std::string list_shapes(const StateDict& own, const StateDict& given) {
   return text;
 }
 
-/// The value of a state in the place of a tensor of the module.
-at::Tensor brought_to(const at::Tensor& value, const at::Tensor& own,
-                      const LoadStateOptions& options) {
+}  // namespace
+
+namespace detail {
+
+at::Tensor placed_like(const at::Tensor& like, const at::Tensor& value,
+                       const LoadStateOptions& options) {
   const bool is_distributed = is_dtensor(value);
-  if (!is_dtensor(own)) return is_distributed ? full_tensor(value) : value;
-  if (is_distributed) return redistribute(value, mesh_of(own), placements_of(own));
-  return distribute_tensor(value, mesh_of(own), placements_of(own),
+  if (!is_dtensor(like)) return is_distributed ? full_tensor(value) : value;
+  if (is_distributed) return redistribute(value, mesh_of(like), placements_of(like));
+  return distribute_tensor(value, mesh_of(like), placements_of(like),
                            {.src_data_rank = options.src_data_rank});
 }
 
-}  // namespace
+}  // namespace detail
 
 StateDict state_dict(torch::nn::Module& module) {
   StateDict state;
@@ -133,7 +137,7 @@ LoadStateReport load_state_dict(torch::nn::Module& module, const StateDict& stat
   for (const auto& [name, tensor] : own) {
     const auto found = state.find(name);
     if (found == state.end()) continue;
-    at::Tensor(tensor).copy_(brought_to(found->second.detach(), tensor, options));
+    at::Tensor(tensor).copy_(detail::placed_like(tensor, found->second.detach(), options));
   }
   return report;
 }
