@@ -6,7 +6,6 @@
 
 #include "nn/networks.h"
 #include "tessera/nn/clip_grad.h"
-#include "tessera/nn/loss_parallel.h"
 #include "tessera/nn/parallelize_module.h"
 #include "tessera/tensor/dtensor.h"
 
@@ -145,7 +144,6 @@ void check_loss_and_clipping(World& world) {
                         {"fc2", RowwiseParallel{}},
                         {"head", ColwiseParallel{}}},
                        {.activations = Activations::distributed, .mesh_dim = "tp"});
-    const nn::LossParallel guard;
     expect_near(train(network, distribute_tensor(tokens, mesh, batch_placements(mesh))), expected);
     expect_same_state(*network, *plain);
   }

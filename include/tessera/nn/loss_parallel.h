@@ -4,7 +4,7 @@ namespace tessera::nn {
 
 /// While alive, makes sure that cross entropies of DTensors on the calling rank are computed without
 /// gathering the logits: `torch::nn::functional::cross_entropy` and `torch::nn::CrossEntropyLoss` throw
-/// `InvalidArgument` for logits that are not cut along the classes.
+/// `InvalidArgument` for logits that are not cut along the classes, on a mesh of more than one rank.
 ///
 ///     const LossParallel guard;
 ///     const auto loss = torch::nn::functional::cross_entropy(logits, target);

@@ -152,7 +152,7 @@ at::Tensor cross_entropy_loss(const at::Tensor& logits, const at::Tensor& target
   }
   const std::int64_t class_dim = logits.dim() == 1 ? 0 : 1;
   TESSERA_CHECK(!requires_cut_classes() || has_cut_classes(logits, class_dim) ||
-                    layout_of(logits).has_partial(),
+                    layout_of(logits).has_partial() || mesh_of(logits).size() == 1,
                 "loss_parallel: logits placed ", layout_of(logits), " given; they must be Shard(",
                 class_dim, "), cut along the classes, on some mesh dim: leave the output of the ",
                 "last layer as Shard(-1)");
