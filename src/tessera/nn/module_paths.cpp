@@ -44,9 +44,9 @@ ModulePlace module_at(const char* function, torch::nn::Module& root, const std::
 
 std::string holder_name(const torch::nn::Module& module) {
   std::string name = c10::demangle(typeid(module).name());
-  const std::string hooked = "tessera::nn::HookedImpl<";
-  if (name.starts_with(hooked)) {
-    name = name.substr(hooked.size());
+  for (const std::string wrapper : {"tessera::nn::HookedImpl<", "tessera::nn::ReplaceableImpl<"}) {
+    if (!name.starts_with(wrapper)) continue;
+    name = name.substr(wrapper.size());
     name = name.substr(0, name.find_last_not_of("> ") + 1);
   }
   if (name.ends_with("Impl")) name.resize(name.size() - 4);
