@@ -61,8 +61,8 @@ void ByteReader::finish() const {
 }
 
 void ByteReader::fail(const std::string& why) const {
-  TESSERA_CHECK(false, what_, ": the bytes given are not those of to_bytes: ", why);
-  throw;  // Not reached.
+  tessera::detail::throw_invalid_argument(
+      concat(what_, ": the bytes given are not those of to_bytes: ", why));
 }
 
 }  // namespace tessera::sharded::detail
