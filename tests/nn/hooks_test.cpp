@@ -169,6 +169,21 @@ TEST(HooksTest, ASequentialHasTheHooksOfItsEnds) {
   EXPECT_TRUE(torch::allclose(net->layers->forward(x), -expected));
 }
 
+TEST(HooksTest, HookedElementsOfListsAndDictsHaveHooksByTheirPaths) {
+  torch::nn::ModuleList list(Hooked<torch::nn::Linear>(3, 4));
+  torch::nn::ModuleDict dict;
+  dict->update({{"fc", Hooked<torch::nn::Linear>(3, 4).ptr()}});
+  const auto x = torch::randn({2, 3});
+  auto* const in_list = list[0]->as<Hooked<torch::nn::Linear>>();
+  auto* const in_dict = dict["fc"]->as<Hooked<torch::nn::Linear>>();
+  ASSERT_NE(in_list, nullptr);
+  ASSERT_NE(in_dict, nullptr);
+  register_forward_hook(*list, "0", negate_first);
+  register_forward_hook(*dict, "fc", negate_first);
+  EXPECT_TRUE(torch::equal(in_list->forward(x), -torch::linear(x, in_list->weight, in_list->bias)));
+  EXPECT_TRUE(torch::equal(in_dict->forward(x), -torch::linear(x, in_dict->weight, in_dict->bias)));
+}
+
 TEST(HooksTest, AModuleWithoutAPlaceForHooksIsAnErrorThatSaysWhatToChange) {
   Net net;
   EXPECT_EQ(error_of([&] { register_forward_hook(*net, "plain", negate_first); }),

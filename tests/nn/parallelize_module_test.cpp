@@ -115,6 +115,111 @@ TEST(ParallelizeModuleTest, PrepareModulePlacesInputsAndOutputs) {
   });
 }
 
+TEST(ParallelizeModuleTest, PlainElementsOfASequentialTakePart) {
+  on_every_rank_count([](World& world) {
+    const auto make = [] {
+      torch::nn::Sequential layers(torch::nn::Linear(5, 7), torch::nn::GELU(),
+                                   torch::nn::Linear(7, 5));
+      fill(*layers);
+      return layers;
+    };
+    auto plain = make();
+    const auto x = test::waves({4, 5});
+    torch::optim::AdamW plain_optimizer(plain->parameters(), torch::optim::AdamWOptions(1e-2));
+    const auto expected =
+        losses_of(plain_optimizer, [&] { return plain->forward(x).pow(2).mean(); });
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    auto layers = make();
+    torch::optim::AdamW optimizer(layers->parameters(), torch::optim::AdamWOptions(1e-2));
+    parallelize_module(*layers, mesh, {{"0", ColwiseParallel{}}, {"2", RowwiseParallel{}}});
+    expect_near(losses_of(optimizer, [&] { return layers->forward(x).pow(2).mean(); }), expected);
+    expect_same_state(*layers, *plain);
+  });
+}
+
+TEST(ParallelizeModuleTest, AnEmbeddingIsCutByItsColumns) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    Hooked<torch::nn::Embedding> embedding(11, 6);
+    fill(*embedding);
+    const auto expected = embedding(words({2, 3})).detach();
+    parallelize_module(*embedding, mesh, ColwiseParallel{});
+    EXPECT_EQ(placements_of(embedding->weight), Placements{Shard(1)});
+    const auto part = embedding(words({2, 3}));
+    EXPECT_FALSE(is_dtensor(part));
+    EXPECT_TRUE(torch::equal(full_tensor(from_local(part, mesh, {Shard(2)})).detach(), expected));
+  });
+}
+
+TEST(ParallelizeModuleTest, SequenceParallelTakesPiecesOfSequences) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    Hooked<torch::nn::LayerNorm> norm(torch::nn::LayerNormOptions({6}));
+    fill(*norm);
+    const auto x = test::waves({5, 2, 6});
+    const auto expected = norm(x).detach();
+    parallelize_module(*norm, mesh, SequenceParallel{.sequence_dim = 0, .use_local_output = true});
+    const auto piece = to_local(distribute_tensor(x, mesh, {Shard(0)}));
+    const auto part = norm(piece);
+    EXPECT_EQ(part.sizes(), piece.sizes());
+    EXPECT_TRUE(
+        torch::allclose(full_tensor(from_local(part, mesh, {Shard(0)})).detach(), expected));
+  });
+}
+
+TEST(ParallelizeModuleTest, InputsAndOutputsArePreparedTogether) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    Hooked<torch::nn::ReLU> relu;
+    Placements seen;
+    parallelize_module(
+        *relu, mesh,
+        PrepareModuleInputOutput{
+            .input = {.input_layouts = {Replicate()}, .desired_input_layouts = {Shard(0)}},
+            .output = {.output_layouts = {Shard(0)}, .desired_output_layouts = {Replicate()}}});
+    relu->add_forward_pre_hook(
+        [&](torch::nn::Module&, TensorLeaves inputs) { seen = placements_of(*inputs[0]); });
+    const auto x = test::waves({5, 2});
+    EXPECT_TRUE(torch::equal(relu(x), torch::relu(x)));
+    EXPECT_EQ(seen, Placements{Shard(0)});
+  });
+}
+
+TEST(ParallelizeModuleTest, TensorsThatCannotCrossAreErrors) {
+  EXPECT_THAT(
+      test::failure_of(2,
+                       [](World&) {
+                         const auto mesh = init_device_mesh("cpu", {2});
+                         Hooked<torch::nn::Bilinear> bilinear(3, 4, 5);
+                         parallelize_module(
+                             *bilinear, mesh,
+                             PrepareModuleInput{.input_layouts = {Replicate()},
+                                                .desired_input_layouts = {Replicate()}});
+                         bilinear(torch::ones({2, 3}), torch::ones({2, 4}));
+                       }),
+      HasSubstr("PrepareModuleInput of the module (torch::nn::Bilinear): 2 tensors come, but "
+                "1 layout(s) are given"));
+  EXPECT_THAT(test::failure_of(4,
+                               [](World&) {
+                                 const auto mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+                                 Hooked<torch::nn::Linear> linear(3, 4);
+                                 parallelize_module(
+                                     *linear, mesh, ColwiseParallel{.input_layouts = Replicate()},
+                                     {.activations = Activations::distributed, .mesh_dim = "tp"});
+                                 linear(torch::ones({2, 3}));
+                               }),
+              HasSubstr("whose layout along the other mesh dims nobody knows; pass a DTensor"));
+  EXPECT_THAT(test::failure_of(2,
+                               [](World&) {
+                                 const auto mesh = init_device_mesh("cpu", {2}, {"tp"});
+                                 const auto other = init_device_mesh("cpu", {2}, {"dp"});
+                                 Hooked<torch::nn::Linear> linear(3, 4);
+                                 parallelize_module(*linear, mesh, ColwiseParallel{});
+                                 linear(distribute_tensor(torch::ones({2, 3}), other, {Shard(0)}));
+                               }),
+              HasSubstr("redistribute it to that mesh first"));
+}
+
 TEST(ParallelizeModuleTest, ATransformerOfLibtorchWorksUnmodified) {
   on_every_rank_count([](World& world) {
     const auto make = [] {

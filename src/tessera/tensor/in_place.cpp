@@ -1,5 +1,7 @@
 #include "tessera/tensor/in_place.h"
 
+#include <utility>
+
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -37,12 +39,12 @@ void check_fits(const char* function, const at::Tensor& tensor, const at::Tensor
 /// lives. It shares nothing with it any more.
 void forget_base(const at::Tensor& tensor) {
   const bool requires_grad = tensor.requires_grad();
-  const at::Tensor gradient = tensor.grad();
+  at::Tensor gradient = tensor.grad();
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_autograd_meta(nullptr);
   impl->set_version_counter(c10::VariableVersion(impl->version_counter().current_version()));
   tensor.set_requires_grad(requires_grad);
-  if (gradient.defined()) tensor.mutable_grad() = gradient;
+  if (gradient.defined()) tensor.mutable_grad() = std::move(gradient);
 }
 
 void replace(const at::Tensor& tensor, const at::Tensor& value) {
