@@ -65,7 +65,7 @@ class CrossEntropy {
     if (smoothing_ > 0) target = target * (1 - smoothing_) + smoothing_ / count();
     if (weight_.defined()) target = target * along_classes(weight_);
     const at::Tensor logs = log_sum_exp().unsqueeze(class_dim_) - logits_;
-    const at::Tensor losses = (logs * target).sum(class_dim_);
+    at::Tensor losses = (logs * target).sum(class_dim_);
     if (reduction_ == at::Reduction::None) return losses;
     const double samples = static_cast<double>(losses.numel());
     return reduction_ == at::Reduction::Sum ? losses.sum() : losses.sum() / samples;
