@@ -29,10 +29,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 15;
 
+/// What has been computed so far, by the calling thread or by all, in milliseconds. On an idle machine
+/// one thread's is the time that passes; on a busy one it leaves out that of other programs.
+double work_ms(clockid_t whose) {
+  timespec time{};
+  clock_gettime(whose, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
+}
+
 double microseconds(const std::function<void()>& call, int repeats) {
-  const auto begin = Clock::now();
+  const double begin = work_ms(CLOCK_THREAD_CPUTIME_ID);
   for (int i = 0; i < repeats; ++i) call();
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / repeats;
+  return (work_ms(CLOCK_THREAD_CPUTIME_ID) - begin) * 1e3 / repeats;
 }
 
 double median(std::vector<double> values) {
@@ -138,24 +146,17 @@ double milliseconds_of(const Group& group, const std::function<void()>& move) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-/// What all threads of this process have computed so far, in milliseconds.
-double work_ms() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
-}
-
 void time_move(const World& world) {
   const auto mesh = init_device_mesh("cpu", {world.size()});
   const auto x = distribute_tensor(torch::randn({4096, 4096}), mesh, {Shard(0)});
   std::vector<double> times;
   std::vector<double> work;
   for (int round = 0; round < kRounds + 3; ++round) {
-    const double before = work_ms();
+    const double before = work_ms(CLOCK_PROCESS_CPUTIME_ID);
     const double time = milliseconds_of(mesh.group(), [&] { (void)redistribute(x, {Shard(1)}); });
     if (round < 3) continue;
     times.push_back(time);
-    work.push_back(work_ms() - before);
+    work.push_back(work_ms(CLOCK_PROCESS_CPUTIME_ID) - before);
   }
   if (world.rank() == 0) {
     std::printf(

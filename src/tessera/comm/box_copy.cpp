@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/comm/box_loops.h"
+#include "tessera/comm/stream_copy.h"
 
 namespace tessera::detail {
 namespace {
@@ -57,6 +58,7 @@ void copy_values(BoxLoops box) {
 
 /// Copies rows that are contiguous in both tensors.
 void copy_rows(const BoxLoops& box, std::size_t bytes) {
+  if (is_worth_streaming(box, bytes)) return stream_rows(box, bytes);
   for_each_round(box.out, box.in, box.loops.begin(), box.loops.end(),
                  [&](std::byte* out, const std::byte* in) { std::memcpy(out, in, bytes); });
 }
