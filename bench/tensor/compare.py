@@ -26,10 +26,10 @@ program = str(bench / "dtensor_bench")
 tessera_run = str(bench.parent / "bin/tessera_run")
 
 
-def rows_of(command):
+def rows_of(command, timeout=TIMEOUT):
     """The JSON objects that a program prints; none when it cannot be run."""
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT,
+        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout,
                                 env={**os.environ, "OMP_NUM_THREADS": "1"})
     except (OSError, subprocess.TimeoutExpired) as error:
         print(f"left out: {command[0]}: {error}")
@@ -85,7 +85,7 @@ def count_instructions():
     with tempfile.TemporaryDirectory() as folder:
         rows = rows_of(["valgrind", "--tool=callgrind", f"--toggle-collect={region}",
                         f"--dump-after={region}", f"--callgrind-out-file={folder}/out",
-                        program, "count"])
+                        program, "count"], timeout=4 * TIMEOUT)
         counts = {}
         for number, row in enumerate(rows, 1):
             text = pathlib.Path(f"{folder}/out.{number}").read_text()
