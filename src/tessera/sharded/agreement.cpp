@@ -62,6 +62,7 @@ std::vector<std::string> Agreement::exchange(const std::string& bytes) {
   }
   TESSERA_CHECK(is_valid(), error_);
   std::vector<Record> records;
+  records.reserve(all.size());
   for (const auto& one : all) records.push_back(read(one, function_.c_str()));
   for (std::size_t i = 0; i < records.size(); ++i) {
     TESSERA_CHECK(records[i].error.empty(), function_, ": rank ", group_.ranks()[i],
@@ -75,6 +76,7 @@ std::vector<std::string> Agreement::exchange(const std::string& bytes) {
   }
   for (std::size_t field = 0; field < fields_.size(); ++field) {
     std::vector<std::string> values;
+    values.reserve(records.size());
     for (auto& record : records) values.push_back(std::move(record.values[field]));
     compare(fields_[field].first, values);
   }

@@ -69,6 +69,7 @@ ShardedTensor make_sharded(const Group& group, const ShardingSpec& spec,
 
 std::vector<at::Tensor> pieces_of(const std::vector<LocalShard>& shards) {
   std::vector<at::Tensor> pieces;
+  pieces.reserve(shards.size());
   for (const auto& shard : shards) pieces.push_back(shard.tensor);
   return pieces;
 }

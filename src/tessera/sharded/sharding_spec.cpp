@@ -19,6 +19,7 @@ bool is_device(std::string_view text) {
 
 std::vector<OwnedBox> owned_boxes(const std::vector<ShardMetadata>& shards) {
   std::vector<OwnedBox> boxes;
+  boxes.reserve(shards.size());
   for (const auto& shard : shards) boxes.push_back({shard.box(), shard.placement.rank});
   return boxes;
 }
@@ -69,6 +70,7 @@ ChunkShardingSpec chunked_along(std::size_t dim, std::vector<ShardMetadata> shar
     return std::pair(a.offsets[dim], -a.sizes[dim]) < std::pair(b.offsets[dim], -b.sizes[dim]);
   });
   std::vector<RankDevice> placements;
+  placements.reserve(shards.size());
   for (auto& shard : shards) placements.push_back(std::move(shard.placement));
   return {static_cast<std::int64_t>(dim), std::move(placements)};
 }
@@ -135,6 +137,7 @@ ChunkShardingSpec::ChunkShardingSpec(std::int64_t dim, std::vector<RankDevice> p
 ChunkShardingSpec ChunkShardingSpec::over(std::int64_t dim, const std::vector<std::int64_t>& ranks,
                                           const std::string& device) {
   std::vector<RankDevice> placements;
+  placements.reserve(ranks.size());
   for (const auto rank : ranks) placements.emplace_back(rank, device);
   return {dim, std::move(placements)};
 }

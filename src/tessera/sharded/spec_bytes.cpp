@@ -13,11 +13,9 @@ using detail::ByteReader;
 using detail::ByteWriter;
 
 /// The first number of every byte form: what follows, and in which version of the form.
-enum Form : std::int64_t {
-  kChunk = 0x7453'0101,
-  kEnumerable = 0x7453'0201,
-  kMetadata = 0x7453'0301
-};
+constexpr std::int64_t kChunkForm = 0x7453'0101;
+constexpr std::int64_t kEnumerableForm = 0x7453'0201;
+constexpr std::int64_t kMetadataForm = 0x7453'0301;
 
 /// No placement and no shard takes less: a number or two, and lengths.
 constexpr std::int64_t kLeastBytes = 16;
@@ -50,10 +48,10 @@ std::vector<ShardMetadata> read_shards(ByteReader& reader) {
   return shards;
 }
 
-template <typename Enum, Enum end>
+template <typename Enum, Enum End>
 Enum read_enum(ByteReader& reader) {
   const std::int64_t value = reader.number();
-  if (value < 0 || value >= static_cast<std::int64_t>(end)) {
+  if (value < 0 || value >= static_cast<std::int64_t>(End)) {
     reader.fail(concat("a property of ", value));
   }
   return static_cast<Enum>(value);
@@ -73,10 +71,10 @@ ShardingSpec read_chunk_spec(ByteReader& reader) {
 std::string to_bytes(const ShardingSpec& spec) {
   ByteWriter writer;
   if (const auto* chunked = std::get_if<ChunkShardingSpec>(&spec)) {
-    writer.number(kChunk).number(chunked->dim()).number(std::ssize(chunked->placements()));
+    writer.number(kChunkForm).number(chunked->dim()).number(std::ssize(chunked->placements()));
     for (const auto& placement : chunked->placements()) write(writer, placement);
   } else {
-    writer.number(kEnumerable);
+    writer.number(kEnumerableForm);
     write(writer, std::get<EnumerableShardingSpec>(spec).shards());
   }
   return writer.take();
@@ -85,16 +83,17 @@ std::string to_bytes(const ShardingSpec& spec) {
 ShardingSpec sharding_spec_from_bytes(std::string_view bytes) {
   ByteReader reader(bytes, "sharding_spec_from_bytes");
   const std::int64_t form = reader.number();
-  if (form != kChunk && form != kEnumerable) reader.fail("they begin with something else");
-  ShardingSpec spec = form == kChunk ? read_chunk_spec(reader)
-                                     : ShardingSpec(EnumerableShardingSpec(read_shards(reader)));
+  if (form != kChunkForm && form != kEnumerableForm) reader.fail("they begin with something else");
+  ShardingSpec spec = form == kChunkForm
+                          ? read_chunk_spec(reader)
+                          : ShardingSpec(EnumerableShardingSpec(read_shards(reader)));
   reader.finish();
   return spec;
 }
 
 std::string to_bytes(const ShardedTensorMetadata& metadata) {
   ByteWriter writer;
-  writer.number(kMetadata).numbers(metadata.size);
+  writer.number(kMetadataForm).numbers(metadata.size);
   writer.number(static_cast<std::int64_t>(metadata.properties.dtype));
   writer.number(static_cast<std::int64_t>(metadata.properties.layout));
   writer.number(metadata.properties.requires_grad ? 1 : 0);
@@ -105,7 +104,7 @@ std::string to_bytes(const ShardedTensorMetadata& metadata) {
 
 ShardedTensorMetadata metadata_from_bytes(std::string_view bytes) {
   ByteReader reader(bytes, "metadata_from_bytes");
-  if (reader.number() != kMetadata) reader.fail("they begin with something else");
+  if (reader.number() != kMetadataForm) reader.fail("they begin with something else");
   ShardedTensorMetadata metadata;
   metadata.size = reader.numbers();
   metadata.properties.dtype = read_enum<at::ScalarType, at::ScalarType::Undefined>(reader);
