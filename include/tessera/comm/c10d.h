@@ -32,7 +32,8 @@ struct AdoptedGroup {
 ///
 /// All members must call it, with the same groups. It communicates: a few hundred bytes per rank.
 ///
-/// Throws `InvalidArgument` for ranks that do not fit the process groups.
+/// Throws `InvalidArgument` for a process group that is null or has no backend, and for ranks that
+/// do not fit the process groups; `CommError` when that first exchange fails.
 [[nodiscard]] World adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& all,
                           const std::vector<AdoptedGroup>& others = {},
                           const WorldOptions& options = {});

@@ -51,13 +51,18 @@ namespace tessera {
 
 /// How a collective is called.
 struct CollectiveOptions {
-  /// Return at once. The result has its sizes and dtype; its values come when it is first used by an
-  /// operation, or by `wait`. The arguments must not be changed until then.
+  /// Return before the data has moved. The result has its sizes and dtype; its values come when it is
+  /// first used by an operation, or by `wait`. The arguments must not be changed until then. With
+  /// threads the call returns at once. Between processes the members compare what they call first
+  /// (unless `WorldOptions::check` is off), so it returns when all have made the call; only the data
+  /// moves behind its back. What members tell each other, such as sizes that are left out, is waited
+  /// for with all engines.
   bool async_op = false;
 };
 
 /// The same for collectives along a tensor dim.
 struct SplitOptions {
+  /// See `CollectiveOptions`.
   bool async_op = false;
   /// What each member has along the dim, equal on all members. What is left out is stated by each
   /// collective.
@@ -162,14 +167,23 @@ struct SplitOptions {
 /// Returns when all members have called it. Counted as `barrier`.
 void barrier(const Group& group);
 
-/// Sends `x` to another member; returns when it was received, or may be changed. Counted as `send`.
-/// The receiver must call `recv` with the same tag and a tensor of the same shape and dtype, which
-/// both compare before data moves. Only these two take part.
+/// Sends `x` to another member, and returns when `x` may be changed. Counted as `send`. The receiver
+/// must call `recv` with the same tag, from 0 to 1,000,000, and a tensor of the same shape and dtype,
+/// which both compare before data moves. Only these two take part; messages of one tag arrive in the
+/// order in which they were sent.
+///
+/// With threads, and wherever calls are compared, it waits for the receiver's call: two ranks that
+/// both send first wait for each other, which threads find at once and others by the time limit.
+///
+/// Throws `InvalidArgument` for other tags, and for a `destination` that is no other member: on this
+/// rank alone, as nobody else takes part.
 void send(const at::Tensor& x, std::int64_t destination, const Group& group, std::int64_t tag = 0);
 
 /// Returns what `source` sends, a tensor of the shape, dtype and device of `like` (whose values do
-/// not matter). Counted as `recv`. Two ranks that exchange tensors can both receive asynchronously,
-/// then send, then use what they received; `permute` is simpler.
+/// not matter). Counted as `recv`. Waits for the message, or with `async_op` returns at once, with
+/// all engines, and waits when the result is first used; the time limit counts from the call between
+/// processes. Two ranks that exchange tensors can both receive asynchronously, then send, then use
+/// what they received; `permute` is simpler. Throws as `send` does.
 [[nodiscard]] at::Tensor recv(const at::Tensor& like, std::int64_t source, const Group& group,
                               std::int64_t tag = 0, const CollectiveOptions& options = {});
 

@@ -27,12 +27,14 @@ class DeviceMesh {
   /// The mesh of `shape` on the calling rank's world. `device_type` is `"cpu"`, `"cuda"`, ..., without
   /// an index. Throws `InvalidArgument` when the mesh needs ranks that the world does not have.
   DeviceMesh(std::string device_type, MeshShape shape);
+  /// The same on another world, e.g. an adopted one.
   DeviceMesh(std::string device_type, MeshShape shape, World world);
 
   /// The one-dimensional mesh of a group's members; `name` may be empty.
   [[nodiscard]] static DeviceMesh from_group(const Group& group, std::string device_type,
                                              std::string name = {});
 
+  /// What it was made of.
   [[nodiscard]] const MeshShape& shape() const;
   [[nodiscard]] const std::string& device_type() const;
   [[nodiscard]] const World& world() const;
@@ -61,7 +63,7 @@ class DeviceMesh {
   operator Group() const { return group(); }  // NOLINT(google-explicit-constructor)
 
   /// The sub-mesh with the named dims through this rank. Throws `InvalidArgument` for names that do
-  /// not exist, and outside of the mesh.
+  /// not exist, and outside of the mesh. Its group has the name of the dim.
   [[nodiscard]] DeviceMesh operator[](std::string_view name) const;
   [[nodiscard]] DeviceMesh slice(const std::vector<std::string>& names) const;
   /// All ranks in one dim, called `name`.

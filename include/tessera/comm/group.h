@@ -22,17 +22,22 @@ class Group {
   [[nodiscard]] std::int64_t size() const;
   /// This rank's place in `ranks`.
   [[nodiscard]] std::int64_t index() const;
-  /// `world`, the mesh dim's name, or the ranks as `{0,2}`; used in messages.
+  /// `world` for all ranks, otherwise the name that it was first asked for by (that of the mesh
+  /// dims, `tp` or `dp,tp`, where they have names), or else the ranks as `{0,2}`. Used in messages
+  /// and `CommRecord`.
   [[nodiscard]] const std::string& name() const;
   /// The world that it belongs to. Throws `InvalidArgument` when that has ended.
   [[nodiscard]] World world() const;
-  /// `threads`, `gloo`, `mpi`, or the name of an adopted backend.
+  /// `threads`, `gloo`, `mpi`, or the name of an adopted backend. Communicates nothing. Throws
+  /// `InvalidArgument` when the world has ended.
   [[nodiscard]] const char* engine() const;
 
   /// Equal when both are the same group of the same world.
   bool operator==(const Group& other) const { return state_ == other.state_; }
 
+  /// Made by `World` and `DeviceMesh`.
   explicit Group(std::shared_ptr<detail::GroupState> state) : state_(std::move(state)) {}
+  /// What it refers to; for Tessera itself.
   [[nodiscard]] detail::GroupState& state() const { return *state_; }
 
  private:

@@ -13,6 +13,7 @@ namespace tessera {
 /// How much a message matters; the first matters most.
 enum class LogLevel : std::uint8_t { error, warning, info, debug };
 
+/// Returns `error`, `warning`, `info` or `debug`.
 [[nodiscard]] const char* log_level_name(LogLevel level);
 
 /// Returns the level called `error`, `warning`, `info` or `debug`. Throws `InvalidArgument` for
@@ -22,8 +23,10 @@ enum class LogLevel : std::uint8_t { error, warning, info, debug };
 /// Messages up to this level are written. At first that of the environment variable `TESSERA_LOG`,
 /// or `warning`.
 [[nodiscard]] LogLevel log_level();
+/// Writes messages up to `level` from now on.
 void set_log_level(LogLevel level);
 
+/// What is logged.
 struct LogMessage {
   LogLevel level = LogLevel::info;
   /// The rank that says it; nothing outside of `launch` and `run_ranks`.

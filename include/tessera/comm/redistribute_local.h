@@ -19,7 +19,9 @@ struct RedistributeLocalOptions {
   /// Return before the last step with traffic is complete. The result has its sizes and dtype; its
   /// first use by an operation, or `wait`, waits for the rest, and until then `local` must not be
   /// changed. Steps before the last one, and all but the last of the rounds that a staging budget
-  /// asks for, are complete on return.
+  /// asks for, are complete on return, and so is the comparison of what the ranks call where that
+  /// takes an exchange of its own: with all engines but threads, and there with several steps among
+  /// different ranks.
   bool async_op = false;
   /// The most bytes of message buffers a rank may use; see `PlanOptions::staging_budget`.
   std::int64_t staging_budget = std::numeric_limits<std::int64_t>::max();
@@ -36,11 +38,16 @@ struct RedistributeLocalOptions {
 ///
 /// Not differentiable: see `redistribute` for tensors that know their layout.
 ///
-/// Throws `InvalidArgument` when `local` has not the shape that `from` gives this rank, and as
-/// `plan_redistribute` does; `CommError` when the ranks disagree or one of them fails.
+/// All ranks that take part agree on the layouts, the dtype and the staging budget before the first
+/// byte moves (unless `WorldOptions::check` is off): those along whose mesh dims something changes.
+///
+/// Throws `InvalidArgument` when `local` has not the shape that `from` gives this rank, is undefined,
+/// distributed, sparse or quantized, and as `plan_redistribute` does; then the others get a
+/// `CommError` that says the same. Throws `CommError` when the ranks disagree or one of them fails.
 [[nodiscard]] at::Tensor redistribute_local(const at::Tensor& local, const Layout& from,
                                             const Layout& to,
                                             const RedistributeLocalOptions& options = {});
+/// The same in a given world.
 [[nodiscard]] at::Tensor redistribute_local(const at::Tensor& local, const Layout& from,
                                             const Layout& to, const World& world,
                                             const RedistributeLocalOptions& options = {});

@@ -29,8 +29,9 @@ struct CommRecord {
   /// What this rank sends and receives.
   std::int64_t sent_bytes = 0;
   std::int64_t received_bytes = 0;
-  /// When it began, since the process did, and how long the rank took, waiting included: what is
-  /// asynchronous lasts until it was waited for.
+  /// When it began, since the process did (in `gathered` records: since the first process did, by
+  /// the hosts' clocks), and how long the rank took, waiting included: what is asynchronous lasts
+  /// until it was waited for.
   std::chrono::nanoseconds begin{0};
   std::chrono::nanoseconds duration{0};
 };
@@ -41,10 +42,11 @@ struct CommRecord {
 ///     { auto scope = traffic.record(); ... }
 ///     traffic.total_count(), traffic.count("all_reduce"), std::cout << traffic.table();
 ///
-/// Scopes nest: an inner one counts for the outer ones too. Each rank has its own; `summed` adds them
-/// up. Not thread-safe: belongs to one rank.
+/// Scopes nest: an inner one counts for the outer ones too. Each rank has its own; `gathered` collects
+/// those of all ranks, whose `table` and `json` add them up. Not thread-safe: belongs to one rank.
 class CommDebugMode {
  public:
+  /// Has recorded nothing yet.
   CommDebugMode();
   ~CommDebugMode();
   CommDebugMode(const CommDebugMode&) = delete;
@@ -56,17 +58,20 @@ class CommDebugMode {
   /// Forgets everything.
   void clear();
 
+  /// What was recorded, in the order in which it began.
   [[nodiscard]] const std::vector<CommRecord>& records() const;
   [[nodiscard]] std::int64_t total_count() const;
   /// 0 for a name that did not occur.
   [[nodiscard]] std::int64_t count(std::string_view name) const;
+  /// How often each name occurred.
   [[nodiscard]] std::map<std::string, std::int64_t> counts() const;
   /// What this rank received and sent in all.
   [[nodiscard]] std::int64_t received_bytes() const;
   [[nodiscard]] std::int64_t sent_bytes() const;
 
-  /// The records of all members of a group, ordered by rank. All members must call it; what it
-  /// communicates is not recorded.
+  /// The records of all members of a group, ordered by rank, with the beginnings on one scale, so
+  /// that `chrome_trace` shows them side by side: exact for ranks of one process, and as good as the
+  /// hosts' clocks otherwise. All members must call it; what it communicates is not recorded.
   [[nodiscard]] std::vector<CommRecord> gathered(const Group& group) const;
 
   /// A table for people: name, group, cause, count, bytes, time. Of given records, or of its own.

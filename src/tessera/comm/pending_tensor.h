@@ -58,7 +58,7 @@ void release_op(const c10::OperatorName& name);
 void run_wrapped(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 /// Returns a tensor that becomes `result` when it is first used, after waiting for `pending`. Until
-/// then `result` must not be touched. Dropping it waits too.
+/// then `result` must not be touched. Dropping it waits too, unless an exception is on its way.
 [[nodiscard]] at::Tensor make_pending_tensor(const at::Tensor& result, PendingPtr pending);
 
 [[nodiscard]] bool is_pending_tensor(const at::Tensor& tensor);
