@@ -34,6 +34,11 @@ class DTensorMeta final : public WrappedMeta {
   /// False on ranks that are not part of the mesh.
   [[nodiscard]] bool is_inside() const { return mesh_.shape().contains(mesh_.world().rank()); }
 
+  /// The mesh dims, one bit each, along which the tensor is whole when it meets others: that of a
+  /// fully sharded parameter. See Note [Gathered on use] in op_call.cpp.
+  [[nodiscard]] std::uint64_t gathered_dims() const { return gathered_dims_; }
+  void set_gathered_dims(std::uint64_t dims) { gathered_dims_ = dims; }
+
   /// A result of a view op that had to move data: it reads like the view, but writing to it would
   /// not reach what it views.
   [[nodiscard]] bool is_copied_view() const { return viewed_.has_value(); }
@@ -50,6 +55,7 @@ class DTensorMeta final : public WrappedMeta {
   at::Tensor local_;
   DeviceMesh mesh_;
   Layout layout_;
+  std::uint64_t gathered_dims_ = 0;
   struct Viewed {
     c10::VariableVersion counter;
     std::uint32_t version;

@@ -160,10 +160,11 @@ std::optional<OpDecision> decide_embedding_backward(const OpCall& call) {
   gradient.push_back("d");
   const std::string summed =
       index.size() == 0 ? "" : concat(" | ", joined(index.names(), " "), ": sum");
-  return decide(call,
-                OpRule::parse(concat("embedding_dense_backward: ", gradient.text(), ", ",
-                                     index.text(), " -> (v d)", summed, " | v: whole")),
-                {{"v", call.integer("num_weights")}});
+  return decide(
+      call,
+      OpRule::parse(concat("embedding_dense_backward: ", gradient.text(), ", ", index.text(),
+                           " -> (v d)", summed, " | v: whole | linear {0}")),
+      {{"v", call.integer("num_weights")}});
 }
 
 }  // namespace

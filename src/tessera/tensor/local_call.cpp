@@ -111,6 +111,7 @@ void LocalCall::check_strict() const {
     const auto& input = call.inputs()[i];
     const Layout& needed = plan_.decision.inputs[i];
     if (input.meta == nullptr || input.meta->layout().equivalent(needed)) continue;
+    if (call.is_gathered(i, needed)) continue;
     TESSERA_CHECK(false, "Implicit redistribution occurred in strict mode: ", call.to_string(),
                   " needs argument '", traits_.arguments[input.argument].name, "' as ",
                   needed.placements_text(), ", it is ", input.meta->layout().placements_text(),
@@ -185,7 +186,10 @@ at::Tensor LocalCall::localize_input(std::size_t argument, std::optional<std::si
     const bool is_in_order = traits_.is_view || own.is_contiguous() || !tensor.is_contiguous();
     return is_in_order ? own : own.contiguous();
   }
-  const CauseScope cause([this] { return concat("implicit, for ", traits_.name); });
+  const bool is_gathered = meta != nullptr && meta->gathered_dims() != 0;
+  const CauseScope cause([&] {
+    return concat(is_gathered ? "gather a parameter, for " : "implicit, for ", traits_.name);
+  });
   const Layout layout =
       meta != nullptr ? meta->layout() : replicated_layout(*mesh_, tensor.sizes());
   const at::Tensor& local = meta != nullptr ? meta->local() : tensor;
@@ -310,6 +314,11 @@ at::Tensor LocalCall::wrap(const at::Tensor& local) {
 }
 
 at::Tensor LocalCall::marked(at::Tensor result, const at::Tensor& local) const {
+  const auto gathered = dtensor_meta(first_)->gathered_dims();
+  // With copies, a cast to a lower precision comes before the gathering.
+  if (gathered != 0 && (traits_.is_view || traits_.base_name == "_to_copy")) {
+    dtensor_meta(result)->set_gathered_dims(gathered);
+  }
   if (!traits_.is_view) return result;
   // What is a view of a moved argument reads well, and must not be written to.
   const auto& base = *dtensor_meta(first_);

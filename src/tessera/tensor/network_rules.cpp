@@ -281,14 +281,29 @@ std::optional<OpDecision> decide_convolution_backward(const OpCall& call) {
                 {{"bias", gradient.size() > 1 ? call.shape(0)[1] : 1}});
 }
 
-/// Attention: samples and heads pass, positions and features are whole.
+/// Attention: samples and heads pass, positions and features are whole. The op has no kernel for
+/// tensors without data, so shapes and strides of its results are stated here: heads lie behind
+/// positions in memory.
 std::optional<OpDecision> decide_attention(const OpCall& call) {
-  const auto results = run_on_meta(call);
-  if (!results || call.ndim(0) != 4 || call.inputs().size() != 3) return std::nullopt;
+  if (call.ndim(0) != 4 || call.inputs().size() != 3) return std::nullopt;
   if (call.shape(0)[1] != call.shape(1)[1]) return std::nullopt;
-  return skipping_empty(decide(call, OpRule::parse("attention: (b h q d), (b h k d), (b h k e) -> "
-                                                   "(b h q e), (b h q) | q k d e: whole")),
-                        call, *results);
+  auto decision = decide(call, OpRule::parse("attention: (b h q d), (b h k d), (b h k e) -> "
+                                             "(b h q e), (b h q) | q k d e: whole"));
+  if (!decision) return std::nullopt;
+  const auto& query = call.inputs()[0].tensor;
+  const std::int64_t heads = query.size(1);
+  const std::int64_t positions = query.size(2);
+  const std::int64_t features = call.inputs()[2].tensor.size(3);
+  decision->strides = {
+      {.strides = {positions * heads * features, features, heads * features, 1}},
+      {.strides = {positions * heads, 1, heads}},
+  };
+  const auto options = query.options().device(at::kMeta);
+  const auto sums =
+      c10::isReducedFloatingType(query.scalar_type()) ? at::kFloat : query.scalar_type();
+  return skipping_empty(std::move(decision), call,
+                        {at::empty({query.size(0), heads, positions, features}, options),
+                         at::empty({query.size(0), heads, positions}, options.dtype(sums))});
 }
 
 std::optional<OpDecision> decide_attention_backward(const OpCall& call) {

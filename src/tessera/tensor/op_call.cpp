@@ -31,6 +31,31 @@ void visit_tensors(const OpTraits& traits, std::span<const c10::IValue> argument
   }
 }
 
+// Note [Gathered on use]
+//
+// A fully sharded parameter is kept in parts along some mesh dims, and is whole there while it is
+// used. Autograd is above us: it saves the parameter, not what an op gathers. So it is enough that an
+// op counts such an input as replicated along those mesh dims when it chooses layouts: it then leaves
+// the other inputs where they are, gathers this one, computes, and drops it again; the formula of the
+// gradient meets the same parameter and gathers again. No module has to be hooked, and at most the
+// inputs of one op are whole at a time.
+//
+// This holds where such a parameter meets other tensors. Alone, or with its like, it counts as it is
+// (`zeros_like`, norms); so it does where something is written, as in an optimizer's step. Views of it
+// inherit the property, since `linear` transposes weights before it multiplies.
+
+/// The layout that a tensor has once it was gathered.
+Layout gathered_layout(const DTensorMeta& meta) {
+  if (meta.gathered_dims() == 0) return meta.layout();
+  Placements placements = meta.layout().placements();
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    if ((meta.gathered_dims() >> i & 1U) != 0 && is_sharded(placements[i])) {
+      placements[i] = Replicate();
+    }
+  }
+  return Layout(meta.layout().mesh(), std::move(placements), meta.layout().shape());
+}
+
 }  // namespace
 
 OpCall::OpCall(const OpTraits& traits, std::span<const c10::IValue> arguments)
@@ -41,6 +66,10 @@ OpCall::OpCall(const OpTraits& traits, std::span<const c10::IValue> arguments)
   TESSERA_INTERNAL_CHECK(mesh_ != nullptr, traits.name, " was called without a DTensor");
   check_meshes();
   check_plain();
+  gathers_ = !traits.has_written && !traits.is_view &&
+             std::any_of(inputs_.begin(), inputs_.end(), [](const CallTensor& entry) {
+               return entry.meta != nullptr && entry.meta->gathered_dims() == 0;
+             });
 }
 
 void OpCall::add(std::size_t argument, std::optional<std::size_t> element,
@@ -94,7 +123,14 @@ std::vector<Shape> OpCall::shapes() const {
 
 Layout OpCall::layout(std::size_t input) const {
   const auto& entry = inputs_[input];
-  return entry.meta != nullptr ? entry.meta->layout() : replicated(entry.tensor);
+  if (entry.meta == nullptr) return replicated(entry.tensor);
+  return gathers_ ? gathered_layout(*entry.meta) : entry.meta->layout();
+}
+
+bool OpCall::is_gathered(std::size_t input, const Layout& needed) const {
+  const auto& entry = inputs_[input];
+  return gathers_ && entry.meta != nullptr && entry.meta->gathered_dims() != 0 &&
+         gathered_layout(*entry.meta).equivalent(needed);
 }
 
 Layout OpCall::replicated(const at::Tensor& tensor) const {

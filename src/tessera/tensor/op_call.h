@@ -46,7 +46,10 @@ class OpCall {
   [[nodiscard]] std::int64_t ndim(std::size_t input) const { return inputs_[input].tensor.dim(); }
   [[nodiscard]] Shape shape(std::size_t input) const;
   [[nodiscard]] std::vector<Shape> shapes() const;
+  /// How an input counts when layouts are chosen: as it is, or as it will be once it was gathered.
   [[nodiscard]] Layout layout(std::size_t input) const;
+  /// Whether moving an input into `needed` is the gathering that was asked for, and nothing else.
+  [[nodiscard]] bool is_gathered(std::size_t input, const Layout& needed) const;
   /// The layout that counts as the present one for a plain tensor.
   [[nodiscard]] Layout replicated(const at::Tensor& tensor) const;
   /// This rank's place in the mesh; nothing outside of it.
@@ -75,6 +78,7 @@ class OpCall {
   std::vector<CallTensor> inputs_;
   std::vector<CallTensor> outs_;
   const DeviceMesh* mesh_ = nullptr;
+  bool gathers_ = false;
 };
 
 /// `f32[8,4][S(0),R]`; `f32[] (plain)` for a plain tensor.

@@ -58,7 +58,8 @@ bool is_simple(const OpCall& call, const OpPlan& plan) {
             decision.outputs.size() == 1 && !call.traits().is_view && !call.traits().has_written &&
             call.position().has_value();
   for (std::size_t i = 0; i < call.inputs().size(); ++i) {
-    is = is && call.inputs()[i].meta != nullptr && call.layout(i) == decision.inputs[i];
+    is = is && call.inputs()[i].meta != nullptr &&
+         call.inputs()[i].meta->layout() == decision.inputs[i];
   }
   for (const auto& strides : decision.strides) is = is && strides.strides.empty();
   return is;

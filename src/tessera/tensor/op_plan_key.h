@@ -87,6 +87,7 @@ class KeyWriter {
     key_.push_back(static_cast<std::int64_t>(tensor.scalar_type()) |
                    static_cast<std::int64_t>(is_dense) << 8 |
                    static_cast<std::int64_t>(impl->is_wrapped_number()) << 9 |
+                   static_cast<std::int64_t>(meta != nullptr && meta->gathered_dims() != 0) << 10 |
                    static_cast<std::int64_t>(tensor.device().type()) << 16);
     if (meta == nullptr) {
       mark(Mark::plain);
@@ -96,6 +97,9 @@ class KeyWriter {
     // Equal layouts share one record, so a member's address identifies all that it says.
     key_.push_back(address(meta->layout().shape()));
     key_.push_back(address(meta->mesh().world().state()));
+    if (meta->gathered_dims() != 0) {
+      key_.push_back(std::bit_cast<std::int64_t>(meta->gathered_dims()));
+    }
     if (!is_dense) {
       for (const auto stride : tensor.strides()) key_.push_back(stride);
       key_.push_back(tensor.storage_offset());
