@@ -1,0 +1,13 @@
+#include "tessera/nn/data_parallel.h"
+
+#include "tessera/nn/replicate_plain.h"
+
+namespace tessera::nn {
+
+void data_parallel(torch::nn::Module& module, const DeviceMesh& mesh,
+                   const GradientSyncOptions& options) {
+  detail::replicate_plain("data_parallel", module, mesh);
+  sync_gradients(detail::parameters_of(module), options);
+}
+
+}  // namespace tessera::nn
