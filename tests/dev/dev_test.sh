@@ -20,7 +20,7 @@ scripts_are_well_formed() {
 commands_are_explained() {
   local command
   expect_pass "$root/dev" help
-  for command in setup build demo test bench lint format clean run; do
+  for command in setup build demo tour test bench lint format clean run; do
     expect_output "  $command "
   done
   expect_fail 2 "$root/dev" frobnicate

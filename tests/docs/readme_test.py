@@ -12,10 +12,11 @@ import sys
 
 SKIPPED = 77
 
-# Where the build has the programs that papers show, by what is typed. `./dev demo` builds first.
+# Where the build has the programs that papers show, by what is typed. `./dev` builds them first.
 PROGRAMS = {
     "tessera_plan": ["bin/tessera_plan"],
-    "./dev demo": ["bin/tessera_plan", "--tour"],
+    "./dev demo": ["examples/tessera_demo"],
+    "./dev tour": ["bin/tessera_plan", "--tour"],
     "plan_a_move": ["examples/plan_a_move"],
 }
 
