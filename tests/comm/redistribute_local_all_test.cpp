@@ -1,3 +1,5 @@
+#include <atomic>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -201,10 +203,72 @@ TEST(RedistributeLocalAllTest, WrongCallsAreRefused) {
   EXPECT_THAT(failure({at::ones({2, 4})}),
               HasSubstr("redistribute_local_all: 1 tensor(s) given for 2 change(s) of layout"));
   EXPECT_THAT(failure({at::ones({2, 4}), at::Tensor()}),
-              HasSubstr("redistribute_local_all: tensor 1 is undefined on rank"));
+              HasSubstr("redistribute_local_all: tensor 1: an undefined tensor given; pass"));
   EXPECT_THAT(
       failure({at::ones({2, 4}), at::ones({4, 4})}),
-      HasSubstr("redistribute_local_all: tensor 1, a local one of shape [4,4] given on rank"));
+      HasSubstr("redistribute_local_all: tensor 1: a local tensor of shape [4,4] given; in "));
+}
+
+TEST(RedistributeLocalAllTest, ARankWithWrongArgumentsTellsTheOthers) {
+  const MeshShape mesh({3});
+  const Layout rows(mesh, {Shard(0)}, {6, 6});
+  const Layout columns(mesh, {Shard(1)}, {6, 6});
+  for (const bool indirect : {false, true}) {
+    std::atomic<int> told = 0;
+    run_ranks(
+        3,
+        [&](World& world) {
+          if (indirect) make_all_indirect(world);
+          const bool is_wrong = world.rank() == 1;
+          const std::vector<at::Tensor> locals = {at::ones({2, 6}),
+                                                  at::ones({is_wrong ? 3 : 2, 6})};
+          try {
+            (void)redistribute_local_all(locals, std::vector<LayoutChange>(2, {rows, columns}));
+          } catch (const InvalidArgument& error) {
+            EXPECT_TRUE(is_wrong);
+            EXPECT_THAT(error.what(), HasSubstr("tensor 1: a local tensor of shape [3,6] given"));
+            ++told;
+          } catch (const CommError& error) {
+            EXPECT_FALSE(is_wrong);
+            EXPECT_THAT(error.what(),
+                        HasSubstr("invalid: redistribute_local_all: tensor 1: a local"));
+            ++told;
+          }
+        },
+        test_options());
+    EXPECT_EQ(told, 3);
+  }
+}
+
+TEST(RedistributeLocalAllTest, AllAgreeBeforeAnyOfSeveralTripsBegins) {
+  // The first tensor is large and goes alone; the ranks differ in the last one.
+  const MeshShape mesh({2});
+  const Layout sums(mesh, {Partial()}, {1 << 20});
+  const Layout copies(mesh, {Replicate()}, {1 << 20});
+  const Layout rows(mesh, {Shard(0)}, {4, 4});
+  const Layout columns(mesh, {Shard(1)}, {4, 4});
+  std::atomic<int> failures = 0;
+  run_ranks(
+      2,
+      [&](World& world) {
+        const auto last = world.rank() == 0 ? at::kFloat : at::kInt;
+        const std::vector<at::Tensor> locals = {at::ones({1 << 20}), at::ones({2, 4}),
+                                                at::ones({2, 4}, last)};
+        const std::vector<LayoutChange> changes = {
+            {sums, copies}, {rows, columns}, {rows, columns}};
+        CommDebugMode traffic;
+        const auto scope = traffic.record();
+        try {
+          (void)redistribute_local_all(locals, changes, {.staging_budget = 10'000'000});
+        } catch (const CommError& error) {
+          EXPECT_THAT(error.what(),
+                      HasSubstr("3 tensors, staging budget 10000000: Float [1048576]"));
+          ++failures;
+        }
+        EXPECT_EQ(traffic.total_count(), 0);
+      },
+      test_options());
+  EXPECT_EQ(failures, 2);
 }
 
 TEST(RedistributeLocalAllTest, MismatchedListsFailOnAllRanks) {

@@ -4,6 +4,8 @@
 
 #include "tessera/base/concat.h"
 #include "tessera/base/hash.h"
+#include "tessera/comm/participants.h"
+#include "tessera/comm/route.h"
 #include "tessera/comm/world_state.h"
 
 namespace tessera::detail {
@@ -55,7 +57,7 @@ BatchRoute::Trip make_trip(WorldState& world, const Batch& batch, const BatchQue
 std::string call_text(const BatchQuestion& question) {
   std::string text = concat(question.changes.size(), " tensors");
   if (question.staging_budget != RedistributeLocalOptions().staging_budget) {
-    text += concat(" within ", question.staging_budget, " bytes");
+    text += concat(", staging budget ", question.staging_budget);
   }
   for (std::size_t i = 0; i < question.changes.size(); ++i) {
     text += concat(i == 0 ? ": " : ", ", c10::toString(question.dtypes[i]), ' ',
@@ -83,7 +85,20 @@ BatchRoute find_route(WorldState& world, const BatchQuestion& question) {
     if (!ranks.empty()) route.trips.push_back(make_trip(world, batch, question, ranks));
   }
   route.alone = std::move(plan.alone);
-  route.fingerprint = {"redistribute", call_text(question)};
+  route.participants = participants_of_all(world, question.changes);
+  // Found from what all ranks know, also of tensors that this one has no part in.
+  const auto moves = [&](std::size_t i) {
+    return !plan_redistribute(items[i].from, items[i].to,
+                              {.element_size = items[i].element_size,
+                               .staging_budget = question.staging_budget,
+                               .cost = world.cost_model()})
+                .is_local();
+  };
+  const bool is_one_trip = plan.batches.size() == 1 &&
+                           std::none_of(route.alone.begin(), route.alone.end(), moves);
+  route.agrees_in_trip = is_one_trip && route.participants && route.trips.size() == 1 &&
+                         route.trips.front().group == *route.participants;
+  route.fingerprint = {kRedistribute, call_text(question)};
   route.cause = concat("redistribute_all of ", items.size(), " tensors");
   return route;
 }

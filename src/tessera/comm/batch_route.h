@@ -47,6 +47,11 @@ struct BatchRoute {
   std::vector<Trip> trips;
   /// The tensors that go by themselves.
   std::vector<std::size_t> alone;
+  /// Who must agree on all of it before the first byte moves; nothing when every rank keeps to
+  /// itself.
+  std::optional<Group> participants;
+  /// True when they do so in the only trip, in which all of them take part; otherwise before.
+  bool agrees_in_trip = false;
   Fingerprint fingerprint;
   std::string cause;
 };

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "tessera/comm/group.h"
+#include "tessera/comm/redistribute_local.h"
 #include "tessera/layout/layout.h"
 
 namespace tessera::detail {
@@ -30,5 +32,10 @@ class WorldState;
 /// Throws `InvalidArgument` when `from` cannot become `to`.
 [[nodiscard]] std::optional<Group> participants_of(WorldState& world, const Layout& from,
                                                    const Layout& to);
+
+/// The same for several tensors at once, ascending: the ranks along all mesh dims in which any of them
+/// may move when all are on one mesh, otherwise those of all meshes.
+[[nodiscard]] std::optional<Group> participants_of_all(WorldState& world,
+                                                       std::span<const LayoutChange> changes);
 
 }  // namespace tessera::detail

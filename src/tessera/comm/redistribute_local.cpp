@@ -1,6 +1,5 @@
 #include "tessera/comm/redistribute_local.h"
 
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "tessera/comm/participants.h"
 #include "tessera/comm/pending_tensor.h"
 #include "tessera/comm/recorder.h"
+#include "tessera/comm/refusal.h"
 #include "tessera/comm/route.h"
 #include "tessera/comm/step_runner.h"
 #include "tessera/comm/world_state.h"
@@ -23,71 +23,14 @@ namespace {
 using detail::PendingPtr;
 using detail::Route;
 
-/// What is wrong with a local tensor, and what to do instead; empty when it can be moved.
-struct Complaint {
-  std::string given;
-  std::string advice;
-};
-
-/// Complains about tensors that cannot be moved whatever the layouts are.
-Complaint complain(const at::Tensor& local) {
-  if (!local.defined()) {
-    return {"an undefined tensor",
-            "pass the rank's part, or an empty tensor of the right dtype outside of the mesh"};
-  }
-  const auto* wrapped = detail::wrapped_meta(local);
-  if (wrapped != nullptr && wrapped->kind() == detail::WrappedMeta::Kind::distributed) {
-    return {"a distributed tensor", "pass its local part, or call redistribute on it"};
-  }
-  if (local.layout() != at::kStrided) {
-    return {concat("a tensor of layout ", local.layout()),
-            "pass a strided tensor, e.g. by to_dense"};
-  }
-  if (local.is_quantized()) {
-    return {"a quantized tensor", "pass its int_repr, or dequantize it"};
-  }
-  return {};
-}
-
-/// Complains about a shape that is not the one in the layout.
-Complaint complain_about_shape(const at::Tensor& local, const Route& route) {
-  if (!route.in_shape || local.sizes() == at::IntArrayRef(*route.in_shape)) return {};
-  return {concat("a local tensor of shape [", joined(local.sizes(), ","), "]"),
-          concat("in ", route.plan.from(), " it is [", joined(*route.in_shape, ","), "]")};
-}
-
-/// Throws `InvalidArgument` about this rank's arguments, and lets the others know, who would wait
-/// for it in vain: they get a `CommError` that says the same. Where all are wrong alike they agree on
-/// that, and the group stays usable.
-[[noreturn]] void refuse(detail::WorldState& world, const Layout& from, const Layout& to,
-                         const std::string& what) {
-  const auto participants = detail::participants_of(world, from, to);
-  if (participants && participants->size() > 1 && world.options().check) {
-    try {
-      (void)detail::connect(*participants)
-          .check_records({detail::kRedistribute, concat("invalid: ", what)}, {});
-    } catch (const Error&) {
-      std::throw_with_nested(InvalidArgument(what));
-    }
-  }
-  throw InvalidArgument(what);
-}
-
 /// Finds the route. Options that it cannot be found with may be this rank's alone.
 const std::shared_ptr<Route>& find_route(detail::WorldState& world,
                                          const detail::RouteQuestion& question) {
   try {
     return world.routes().find(world, question);
   } catch (const InvalidArgument& error) {
-    refuse(world, question.from, question.to, error.what());
+    detail::refuse(world, detail::participants_of(world, question.from, question.to), error.what());
   }
-}
-
-/// The values of a tensor as they lie in memory.
-at::Tensor plain(const at::Tensor& local) {
-  detail::settle(local);
-  if (local.is_conj() || local.is_neg()) return local.resolve_conj().resolve_neg();
-  return local;
 }
 
 /// Returns the result of a route whose last operation is under way: the legs behind it, all without
@@ -128,7 +71,7 @@ at::Tensor follow(const std::shared_ptr<Route>& route, const at::Tensor& local, 
   check = check && route->participants;
   if (check && route->agreement == Route::Agreement::before) agree_before(*route);
   if (route->legs.empty()) return local;
-  at::Tensor current = plain(local);
+  at::Tensor current = detail::plain_values(local);
   bool announce = check && route->agreement != Route::Agreement::before;
   for (std::size_t i = 0; i < route->legs.size(); ++i) {
     auto started = detail::start_step(*route, route->legs[i], current, announce);
@@ -153,16 +96,16 @@ at::Tensor redistribute_local(const at::Tensor& local, const Layout& from, const
 at::Tensor redistribute_local(const at::Tensor& local, const Layout& from, const Layout& to,
                               const World& world, const RedistributeLocalOptions& options) {
   detail::WorldState& state = world.state();
-  const auto refuse_if = [&](const Complaint& complaint) {
+  const auto refuse_if = [&](const detail::Complaint& complaint) {
     if (complaint.given.empty()) return;
-    refuse(state, from, to,
-           concat("redistribute_local: ", complaint.given, " given; ", complaint.advice));
+    detail::refuse(state, detail::participants_of(state, from, to),
+                   concat("redistribute_local: ", complaint.given, " given; ", complaint.advice));
   };
-  refuse_if(complain(local));
+  refuse_if(detail::complain(local));
   // The cache may forget the route while it is followed: hooks of the tensors' may move others.
   const std::shared_ptr<Route> route =
       find_route(state, {from, to, local.scalar_type(), options.staging_budget});
-  refuse_if(complain_about_shape(local, *route));
+  refuse_if(detail::complain_about_shape(local, route->in_shape, from));
   if (route->legs.empty() && !route->participants) return local;
   return follow(route, local, state.options().check, options.async_op);
 }

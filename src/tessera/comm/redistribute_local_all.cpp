@@ -1,6 +1,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -11,9 +12,11 @@
 #include "tessera/base/check.h"
 #include "tessera/comm/batch_route.h"
 #include "tessera/comm/large_memory.h"
+#include "tessera/comm/participants.h"
 #include "tessera/comm/pending_tensor.h"
 #include "tessera/comm/recorder.h"
 #include "tessera/comm/redistribute_local.h"
+#include "tessera/comm/refusal.h"
 #include "tessera/comm/route.h"
 #include "tessera/comm/world_state.h"
 
@@ -24,35 +27,59 @@ using detail::BatchRoute;
 using detail::ExchangePart;
 using detail::PendingPtr;
 
-void check_locals(std::span<const at::Tensor> locals, std::span<const LayoutChange> changes,
-                  const World& world) {
-  TESSERA_CHECK(locals.size() == changes.size(), "redistribute_local_all: ", locals.size(),
-                " tensor(s) given for ", changes.size(),
-                " change(s) of layout; pass one for each tensor");
-  for (std::size_t i = 0; i < locals.size(); ++i) {
-    TESSERA_CHECK(
-        locals[i].defined(), "redistribute_local_all: tensor ", i, " is undefined on rank ",
-        world.rank(),
-        "; pass the rank's part, or an empty tensor of the right dtype outside of the mesh");
+/// Throws `InvalidArgument` about this rank's arguments, and lets the others know.
+[[noreturn]] void refuse_list(detail::WorldState& world, std::span<const LayoutChange> changes,
+                              const std::string& what) {
+  std::optional<Group> participants;
+  try {
+    participants = detail::participants_of_all(world, changes);
+  } catch (const InvalidArgument&) {
+    throw InvalidArgument(what);
   }
+  detail::refuse(world, participants, what);
 }
 
-void check_shapes(std::span<const at::Tensor> locals, std::span<const LayoutChange> changes,
-                  const BatchRoute& route, const World& world) {
+/// The call of one rank, checked as far as the rank can by itself.
+std::shared_ptr<const BatchRoute> checked_route(detail::WorldState& world,
+                                                std::span<const at::Tensor> locals,
+                                                std::span<const LayoutChange> changes,
+                                                std::int64_t staging_budget) {
+  const auto refuse_if = [&](std::size_t index, const detail::Complaint& complaint) {
+    if (complaint.given.empty()) return;
+    refuse_list(world, changes,
+                concat("redistribute_local_all: tensor ", index, ": ", complaint.given, " given; ",
+                       complaint.advice));
+  };
+  c10::SmallVector<at::ScalarType, 16> dtypes;
   for (std::size_t i = 0; i < locals.size(); ++i) {
-    const auto& shape = route.in_shapes[i];
-    TESSERA_CHECK(!shape || locals[i].sizes() == at::IntArrayRef(*shape),
-                  "redistribute_local_all: tensor ", i, ", a local one of shape [",
-                  joined(locals[i].sizes(), ","), "] given on rank ", world.rank(), "; in ",
-                  changes[i].from, " it is [", joined(*shape, ","), "]");
+    refuse_if(i, detail::complain(locals[i]));
+    dtypes.push_back(locals[i].scalar_type());
   }
+  std::shared_ptr<const BatchRoute> route;
+  try {
+    route = world.routes().batches().find(world, {changes, dtypes, staging_budget});
+  } catch (const InvalidArgument& error) {
+    refuse_list(world, changes, error.what());
+  }
+  for (std::size_t i = 0; i < locals.size(); ++i) {
+    refuse_if(i, detail::complain_about_shape(locals[i], route->in_shapes[i], changes[i].from));
+  }
+  return route;
 }
 
-/// The values of a tensor as they lie in memory.
-at::Tensor plain(const at::Tensor& local) {
-  detail::settle(local);
-  if (local.is_conj() || local.is_neg()) return local.resolve_conj().resolve_neg();
-  return local;
+/// Makes sure, where it takes an exchange of its own, that all who take part do the same. Returns
+/// whether that is left to the trips.
+bool agree_before(const BatchRoute& route) {
+  if (!route.participants || route.agrees_in_trip) return true;
+  detail::Transport* transport = nullptr;
+  try {
+    transport = &detail::connect(*route.participants);
+  } catch (const InvalidArgument&) {
+    // All of them find that there is no such group.
+    return true;
+  }
+  (void)transport->check_records(route.fingerprint, {});
+  return false;
 }
 
 /// A batch under way.
@@ -88,14 +115,14 @@ class RunningTrip : public detail::Pending {
 
 /// Begins a batch, and puts its results, which may be on their way, into `results`.
 PendingPtr start_trip(const BatchRoute& route, const BatchRoute::Trip& trip,
-                      std::span<const LayoutChange> changes, const World& world,
+                      std::span<const LayoutChange> changes, const World& world, bool check,
                       std::vector<at::Tensor>& results) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::vector<ExchangePart> parts;
   parts.reserve(trip.items.size());
   for (std::size_t i = 0; i < trip.items.size(); ++i) {
     at::Tensor& result = results[trip.items[i]];
-    at::Tensor in = plain(result);
+    at::Tensor in = detail::plain_values(result);
     const LayoutChange& change = changes[trip.items[i]];
     if (change.to.mesh().contains(world.rank())) {
       result = detail::new_tensor(trip.parts[i]->out_shape, in.options());
@@ -105,7 +132,7 @@ PendingPtr start_trip(const BatchRoute& route, const BatchRoute::Trip& trip,
     parts.push_back({result, std::move(in), trip.parts[i]});
   }
   auto running = std::make_shared<RunningTrip>(trip);
-  running->start(route, trip, world.options().check, std::move(parts), world.rank());
+  running->start(route, trip, check, std::move(parts), world.rank());
   return running;
 }
 
@@ -121,14 +148,13 @@ std::vector<at::Tensor> redistribute_local_all(std::span<const at::Tensor> local
                                                std::span<const LayoutChange> changes,
                                                const World& world,
                                                const RedistributeLocalOptions& options) {
-  check_locals(locals, changes, world);
+  TESSERA_CHECK(locals.size() == changes.size(), "redistribute_local_all: ", locals.size(),
+                " tensor(s) given for ", changes.size(),
+                " change(s) of layout; pass one for each tensor");
   detail::WorldState& state = world.state();
-  c10::SmallVector<at::ScalarType, 16> dtypes;
-  for (const auto& local : locals) dtypes.push_back(local.scalar_type());
-  const auto route =
-      state.routes().batches().find(state, {changes, dtypes, options.staging_budget});
-  check_shapes(locals, changes, *route, world);
+  const auto route = checked_route(state, locals, changes, options.staging_budget);
   const detail::CauseScope cause(route->cause);
+  const bool check = state.options().check && agree_before(*route);
   std::vector<at::Tensor> results(locals.begin(), locals.end());
   // Buffers of what is under way count: only without a budget may one wait for the next.
   const bool is_limited = options.staging_budget != std::numeric_limits<std::int64_t>::max();
@@ -139,7 +165,7 @@ std::vector<at::Tensor> redistribute_local_all(std::span<const at::Tensor> local
     results[i] = redistribute_local(locals[i], changes[i].from, changes[i].to, world, alone);
   }
   for (const auto& trip : route->trips) {
-    const PendingPtr pending = start_trip(*route, trip, changes, world, results);
+    const PendingPtr pending = start_trip(*route, trip, changes, world, check, results);
     if (!options.async_op || (is_limited && &trip != &route->trips.back())) {
       pending->wait();
       continue;
