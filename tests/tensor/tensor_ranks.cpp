@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tensor/local_map_cases.h"
+#include "tensor/op_tables.h"
 #include "tensor/redistribute_all_cases.h"
 #include "tensor/training_case.h"
 #include "tessera/base/concat.h"
@@ -32,10 +33,25 @@ void check_redistribute_all(World& world) {
   check_random_lists(world, 5000, 15);
 }
 
+/// A few random calls of ops of every family that communicates in its own way.
+void check_ops(World& /*world*/) {
+  check_sample("binary", pointwise_table(), 40);
+  check_sample("reduction", reduction_table(), 40);
+  check_sample("matmul", matmul_table(), 40);
+  check_sample("view", view_table(), 30);
+  check_sample("index", index_table(), 30);
+  check_sample("norm", norm_table(), 20);
+  check_sample("attention", attention_table(), 10);
+  check_sample("convolution", convolution_table(), 10);
+  check_sample("loss", loss_table(), 30);
+  check_sample("list", list_table(), 20);
+}
+
 const std::map<std::string, std::function<void(World&)>>& all_cases() {
   static const std::map<std::string, std::function<void(World&)>> cases = {
       {"local_map", check_local_map},
       {"moves", check_moves},
+      {"ops", check_ops},
       {"redistribute_all", check_redistribute_all},
       {"training", check_training}};
   return cases;

@@ -1,10 +1,14 @@
 #include "tessera/tensor/composite_overrides.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/_ctc_loss.h>
+#include <ATen/ops/_safe_softmax.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/isinf.h>
 #include <ATen/ops/max_pool1d_with_indices.h>
 #include <ATen/ops/tensor.h>
@@ -108,6 +112,57 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
   return self.layout() == at::kStrided && from.layout() == at::kStrided;
 }
 
+/// Drops whole channels. libtorch's own makes the mask as a plain tensor.
+at::Tensor feature_dropout(const at::Tensor& input, double p, bool train) {
+  TESSERA_CHECK(p >= 0 && p <= 1, "feature_dropout: a probability of ", p,
+                " given; allowed are 0 to 1");
+  TESSERA_CHECK(input.dim() >= 2, "feature_dropout: a tensor of ", input.dim(),
+                " dims given; it needs samples and channels");
+  if (!train || p == 0 || input.numel() == 0) return input;
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(input.dim()), 1);
+  sizes[0] = input.size(0);
+  sizes[1] = input.size(1);
+  at::Tensor kept;
+  {
+    const at::NoGradGuard no_history;
+    kept = input.new_empty(sizes).bernoulli_(1 - p);
+    if (p < 1) kept.div_(1 - p);
+  }
+  return input.mul(kept);
+}
+
+/// Attention written out. libtorch's own makes the mask of causal attention as a plain tensor.
+std::tuple<at::Tensor, at::Tensor> attention(const at::Tensor& query, const at::Tensor& key,
+                                             const at::Tensor& value,
+                                             const std::optional<at::Tensor>& mask, double dropout,
+                                             bool is_causal,
+                                             const std::optional<at::Tensor>& dropout_mask,
+                                             std::optional<double> scale, bool enable_gqa) {
+  TESSERA_CHECK(!dropout_mask.has_value(),
+                "scaled_dot_product_attention: a dropout_mask given for ",
+                "DTensors; pass dropout_p, which draws by tessera::manual_seed");
+  TESSERA_CHECK(!is_causal || !mask.has_value(),
+                "scaled_dot_product_attention: is_causal and a mask given; pass one of them");
+  const double factor =
+      scale.value_or(1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(query.size(-1), 1))));
+  const auto per_query = [&](const at::Tensor& tensor) {
+    return enable_gqa ? tensor.repeat_interleave(query.size(-3) / tensor.size(-3), -3) : tensor;
+  };
+  at::Tensor scores = query.mul(factor).matmul(per_query(key).transpose(-2, -1));
+  if (is_causal) {
+    const at::Tensor seen =
+        query.new_ones({query.size(-2), key.size(-2)}, at::TensorOptions().dtype(at::kBool)).tril();
+    scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
+  } else if (mask.has_value() && mask->scalar_type() == at::kBool) {
+    scores = scores.masked_fill(mask->logical_not(), -std::numeric_limits<double>::infinity());
+  } else if (mask.has_value()) {
+    scores = scores.add(*mask);
+  }
+  at::Tensor weights = at::_safe_softmax(scores, -1);
+  if (dropout > 0) weights = at::dropout(weights, dropout, /*train=*/true);
+  return {weights.matmul(per_query(value)).to(query.scalar_type()), weights};
+}
+
 }  // namespace
 
 void override_composites() {
@@ -120,6 +175,8 @@ void override_composites() {
   library->impl("one_hot", &one_hot);
   library->impl("cross_entropy_loss", &cross_entropy);
   library->impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
+  library->impl("feature_dropout", &feature_dropout);
+  library->impl("_scaled_dot_product_attention_math", &attention);
 }
 
 }  // namespace tessera::detail

@@ -1,5 +1,7 @@
 #include "tessera/tensor/conversion.h"
 
+#include <algorithm>
+
 #include "tessera/base/check.h"
 #include "tessera/comm/recorder.h"
 #include "tessera/tensor/dispatch.h"
@@ -86,8 +88,9 @@ Layout checked_layout(const char* function, const DeviceMesh& mesh, const Placem
 }
 
 Layout gradient_layout(const Layout& layout) {
-  if (!layout.has_partial()) return layout;
   Placements placements = layout.placements();
+  // Along mesh dims of one rank, too, though nothing is left to be reduced there.
+  if (std::none_of(placements.begin(), placements.end(), is_partial)) return layout;
   for (auto& placement : placements) {
     if (is_partial(placement)) placement = Replicate();
   }
@@ -117,6 +120,7 @@ at::Tensor wrap_local(const at::Tensor& local, const DeviceMesh& mesh, const Lay
 }
 
 at::Tensor unwrap_local(const at::Tensor& tensor, const Layout& gradient) {
+  bring_up_to_date(tensor);
   const auto& meta = *dtensor_meta(tensor);
   at::Tensor result = without_history(meta.local_or_pending());
   if (needs_history(tensor)) {

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "tessera/base/check.h"
 #include "tessera/tensor/composite_overrides.h"
@@ -16,6 +17,8 @@ namespace tessera::detail {
 namespace {
 
 void handle(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  // Autocast has done what it does to this op. The ops that carry it out on local parts are ours.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   run_distributed(op, stack);
 }
 

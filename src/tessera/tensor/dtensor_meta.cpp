@@ -35,13 +35,6 @@ at::Tensor make_dtensor(at::Tensor local, const DeviceMesh& mesh, const Layout& 
 
 at::Tensor outside_local(const at::Tensor& like) { return at::empty({0}, like.options()); }
 
-void check_up_to_date(const at::Tensor& tensor) {
-  const auto* meta = dtensor_meta(tensor);
-  TESSERA_CHECK(meta == nullptr || !meta->is_out_of_date(),
-                "a view whose making had to move data is used after the tensor that it views was "
-                "written to, which it does not show; take the view again after the write");
-}
-
 DTensorMeta& checked_meta(const at::Tensor& tensor, const char* function) {
   auto* meta = dtensor_meta(tensor);
   TESSERA_CHECK(

@@ -10,12 +10,14 @@
 #include "tessera/comm/device_mesh.h"
 #include "tessera/comm/pending_tensor.h"
 #include "tessera/layout/layout.h"
+#include "tessera/tensor/copied_view.h"
 
 namespace tessera::detail {
 
 /// What makes a tensor a DTensor: the local part, and the layout that says which part it is.
 ///
-/// Shared by tensors that are the same one to libtorch (`detach`, `set_data`), and never changed.
+/// Shared by tensors that are the same one to libtorch (`detach`, `set_data`), and never changed, but
+/// for what a view that is a copy has seen of the tensor that it views.
 class DTensorMeta final : public WrappedMeta {
  public:
   DTensorMeta(at::Tensor local, DeviceMesh mesh, Layout layout)
@@ -39,28 +41,20 @@ class DTensorMeta final : public WrappedMeta {
   [[nodiscard]] std::uint64_t gathered_dims() const { return gathered_dims_; }
   void set_gathered_dims(std::uint64_t dims) { gathered_dims_ = dims; }
 
-  /// A result of a view op that had to move data: it reads like the view, but writing to it would
-  /// not reach what it views.
-  [[nodiscard]] bool is_copied_view() const { return viewed_.has_value(); }
-  /// `viewed` counts the writes to what it views, which it does not show.
-  void set_copied_view(const c10::VariableVersion& viewed) {
-    viewed_ = Viewed{viewed, viewed.current_version()};
-  }
-  /// True when what it views was written to since.
-  [[nodiscard]] bool is_out_of_date() const {
-    return viewed_.has_value() && viewed_->counter.current_version() != viewed_->version;
-  }
+  /// Set for the result of a view op that does not share memory with what it views; null otherwise.
+  /// See Note [Views that are copies].
+  [[nodiscard]] CopiedView* copied_view() { return view_ ? &*view_ : nullptr; }
+  [[nodiscard]] bool is_copied_view() const { return view_.has_value(); }
+  void set_copied_view(CopiedView view) { view_ = std::move(view); }
+  /// For such a view, when its values are taken anew.
+  void replace_local(at::Tensor local) { local_ = std::move(local); }
 
  private:
   at::Tensor local_;
   DeviceMesh mesh_;
   Layout layout_;
   std::uint64_t gathered_dims_ = 0;
-  struct Viewed {
-    c10::VariableVersion counter;
-    std::uint32_t version;
-  };
-  std::optional<Viewed> viewed_;
+  std::optional<CopiedView> view_;
 };
 
 /// Returns the meta of a DTensor; null for plain, pending and undefined tensors.
@@ -70,9 +64,6 @@ class DTensorMeta final : public WrappedMeta {
              ? static_cast<DTensorMeta*>(meta)
              : nullptr;
 }
-
-/// Throws `InvalidArgument` for a view that is a copy of what was written to since.
-void check_up_to_date(const at::Tensor& tensor);
 
 /// The global geometry of a tensor. Equal on all ranks, whatever their local tensors look like, so
 /// that libtorch's composite functions decide alike everywhere.

@@ -1,3 +1,4 @@
+#include "tessera/tensor/conversion.h"
 #include "tessera/tensor/meta_call.h"
 #include "tessera/tensor/op_call.h"
 #include "tessera/tensor/rules.h"
@@ -5,24 +6,15 @@
 namespace tessera::detail {
 namespace {
 
-/// Where a new tensor goes that is like another one: there, but whole where that is Partial.
-Layout like_layout(const Layout& layout) {
-  if (!layout.has_partial()) return layout;
-  Placements placements = layout.placements();
-  for (auto& placement : placements) {
-    if (is_partial(placement)) placement = Replicate();
-  }
-  return Layout(layout.mesh(), std::move(placements), layout.shape());
-}
-
-/// zeros_like, full_like, ...: the values of the argument do not matter, so it never moves.
+/// zeros_like, full_like, ...: the values of the argument do not matter, so it never moves. The result
+/// is placed like it, but whole where that is Partial.
 std::optional<OpDecision> decide_like(const OpCall& call) {
   if (call.traits().has_written || call.inputs().size() != 1) return std::nullopt;
   const auto results = run_on_meta(call);
   if (!results) return std::nullopt;
   OpDecision decision;
   decision.inputs = {call.layout(0)};
-  decision.outputs = {like_layout(call.layout(0))};
+  decision.outputs = {gradient_layout(call.layout(0))};
   decision.strides = {strides_on_meta(results->front())};
   return decision;
 }
@@ -36,7 +28,7 @@ std::optional<OpDecision> decide_new(const OpCall& call) {
   const bool is_same = result.sizes() == call.inputs()[0].tensor.sizes();
   OpDecision decision;
   decision.inputs = {call.layout(0)};
-  decision.outputs = {is_same ? like_layout(call.layout(0)) : call.replicated(result)};
+  decision.outputs = {is_same ? gradient_layout(call.layout(0)) : call.replicated(result)};
   decision.strides = {strides_on_meta(result)};
   const Shape local = decision.outputs[0].local_shape(call.position().value_or(0));
   decision.replaced.emplace_back(call.index_of("size"), local);

@@ -1,13 +1,7 @@
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/tensor.h>
 
 #include "tessera/base/check.h"
-#include "tessera/tensor/conversion.h"
 #include "tessera/tensor/dispatch.h"
-#include "tessera/tensor/memory_order.h"
 #include "tessera/tensor/op_call.h"
 #include "tessera/tensor/rules.h"
 
@@ -28,10 +22,17 @@ void run_inplace_view(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const at::Tensor view = torch::jit::pop(*stack).toTensor();
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(view.sizes(), view.strides(), view.storage_offset());
-  // The tensor itself now, not a view of it any more: nothing is left that it could fail to show.
+  // The tensor itself now, not a view of it any more. What it was a view of, it still is.
   const auto& meta = *dtensor_meta(view);
-  impl->set_backend_meta(
-      c10::make_intrusive<DTensorMeta>(meta.local_or_pending(), meta.mesh(), meta.layout()));
+  auto taken =
+      c10::make_intrusive<DTensorMeta>(meta.local_or_pending(), meta.mesh(), meta.layout());
+  if (const auto* viewed = dtensor_meta(self)->copied_view()) {
+    CopiedView own = *viewed;
+    if (own.kind != CopiedView::Kind::unknown) own.kind = CopiedView::Kind::moved;
+    own.own_geometry = geometry_of(self);
+    taken->set_copied_view(std::move(own));
+  }
+  impl->set_backend_meta(std::move(taken));
   torch::jit::push(*stack, self);
 }
 
@@ -69,56 +70,11 @@ void run_attention_choice(const c10::OperatorHandle& op, torch::jit::Stack* stac
   torch::jit::push(*stack, fits ? kFlash : kMath);
 }
 
-/// native_batch_norm updates the running statistics without saying so in its schema; the variant that
-/// says so has them brought where they belong.
-void run_batch_norm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const std::size_t count = op.schema().arguments().size();
-  const auto is_given = [&](std::size_t i) {
-    const auto& value = torch::jit::peek(*stack, i, count);
-    return value.isTensor() && value.toTensor().defined();
-  };
-  const bool has_statistics = is_given(3) && is_given(4);
-  TESSERA_CHECK(has_statistics || (!is_given(3) && !is_given(4)), op.operator_name(),
-                ": only one of running_mean and running_var given; pass both or none");
-  if (!has_statistics) stack->erase(stack->end() - 5, stack->end() - 3);
-  const auto legit = c10::Dispatcher::singleton().findSchemaOrThrow(
-      "aten::_native_batch_norm_legit", has_statistics ? "" : "no_stats");
-  run_distributed(legit, stack);
-}
-
-/// new_empty_strided. Autograd makes the gradient of a tensor that was written through a view so, and
-/// then writes to a view of it: whole, it can be viewed in any way. Elsewhere it is like the argument.
-void run_new_empty_strided(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const std::size_t count = op.schema().arguments().size();
-  const at::Tensor self = torch::jit::peek(*stack, 0, count).toTensor();
-  const auto sizes = torch::jit::peek(*stack, 1, count).toIntVector();
-  const GlobalStrides strides{.strides = torch::jit::peek(*stack, 2, count).toIntVector()};
-  const auto dtype = torch::jit::peek(*stack, 3, count).toOptional<at::ScalarType>();
-  const auto& meta = *dtensor_meta(self);
-  const auto node = torch::autograd::get_current_node();
-  const bool is_viewed =
-      node != nullptr && dynamic_cast<const torch::autograd::CopySlices*>(node.get()) != nullptr;
-  Placements placements(static_cast<std::size_t>(meta.mesh().ndim()), Replicate());
-  if (!is_viewed && self.sizes() == at::IntArrayRef(sizes)) {
-    placements = gradient_layout(meta.layout()).placements();
-  }
-  const Layout layout(meta.mesh().shape(), placements, sizes);
-  const auto position = meta.mesh().shape().position_of(meta.mesh().world().rank());
-  const auto local = at::empty(position ? layout.local_shape(*position) : Shape{0},
-                               meta.local().options().dtype(dtype.value_or(self.scalar_type())));
-  torch::jit::drop(*stack, count);
-  torch::jit::push(*stack, make_dtensor(position ? in_memory_order(local, strides) : local,
-                                        meta.mesh(), layout, strides));
-}
-
 }  // namespace
 
 void add_geometry_kernels(KernelTable& table) {
   table.emplace("resize", &run_resize);
   table.emplace("_fused_sdp_choice", &run_attention_choice);
-  table.emplace("native_batch_norm", &run_batch_norm);
-  table.emplace("new_empty_strided", &run_new_empty_strided);
 }
 
 }  // namespace tessera::detail

@@ -114,6 +114,29 @@ std::optional<OpDecision> decide_index(const OpCall& call) {
                                  " | ", self[dim], ": whole | linear {0}")));
 }
 
+/// Ops that look every element of one tensor up in another one, which is whole: take, bucketize.
+std::optional<OpDecision> decide_lookup(const OpCall& call, std::size_t table, bool is_linear) {
+  if (call.inputs().size() != 2) return std::nullopt;
+  const Dims asked("i", call.ndim(1 - table));
+  const Dims held("s", call.ndim(table));
+  std::vector<std::string> inputs = {held.text(), asked.text()};
+  if (table == 1) std::swap(inputs[0], inputs[1]);
+  const std::string whole =
+      held.size() == 0 ? "" : concat(" | ", joined(held.names(), " "), ": whole");
+  return decide(call, OpRule::parse(concat(call.traits().base_name, ": ", joined(inputs), " -> ",
+                                           asked.text(), whole, is_linear ? " | linear {0}" : "")));
+}
+
+std::optional<OpDecision> decide_take(const OpCall& call) { return decide_lookup(call, 0, true); }
+
+std::optional<OpDecision> decide_bucketize(const OpCall& call) {
+  return decide_lookup(call, 1, false);
+}
+
+std::optional<OpDecision> decide_searchsorted(const OpCall& call) {
+  return call.ndim(0) == 1 ? decide_lookup(call, 0, false) : std::nullopt;
+}
+
 /// embedding(weight, indices): rows may be cut. A rank then looks up what it has, leaves zeros for
 /// the rest, and the sum over ranks is the result.
 std::optional<OpDecision> decide_embedding(const OpCall& call) {
@@ -132,11 +155,15 @@ std::optional<OpDecision> decide_embedding(const OpCall& call) {
   const IndexSet rows = decision->inputs[0].owned(0, call.position().value_or(0));
   const std::int64_t begin = rows.runs().empty() ? 0 : rows.runs().front().begin;
   const std::int64_t end = begin + rows.size();
-  decision->run = [begin, end](const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const std::int64_t all = call.shape(0)[0];
+  decision->run = [begin, end, all](const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     const std::size_t count = op.schema().arguments().size();
     const at::Tensor weight = torch::jit::peek(stack, 0, count).toTensor();
     const at::Tensor indices = torch::jit::peek(stack, 1, count).toTensor();
     torch::jit::drop(stack, count);
+    // What is elsewhere must be somewhere.
+    TORCH_CHECK_INDEX(!indices.lt(0).logical_or_(indices.ge(all)).any().item<bool>(),
+                      "index out of range in self");
     auto sizes = indices.sizes().vec();
     sizes.push_back(weight.size(1));
     if (begin == end) {
@@ -179,6 +206,9 @@ void add_index_rules(RuleTable& table) {
     table.emplace(name, &decide_index_list);
   }
   table.emplace("index", &decide_index);
+  table.emplace("take", &decide_take);
+  table.emplace("bucketize", &decide_bucketize);
+  table.emplace("searchsorted", &decide_searchsorted);
   table.emplace("embedding", &decide_embedding);
   table.emplace("embedding_dense_backward", &decide_embedding_backward);
 }

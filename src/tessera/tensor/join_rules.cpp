@@ -131,6 +131,7 @@ void add_join_rules(RuleTable& table) {
   table.emplace("cat", &decide_cat);
   table.emplace("stack", &decide_stack);
   table.emplace("constant_pad_nd", &decide_resized);
+  table.emplace("glu", &decide_resized);
   table.emplace("repeat", &decide_repeat);
 }
 

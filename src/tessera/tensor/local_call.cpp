@@ -169,16 +169,14 @@ at::Tensor LocalCall::localize_input(std::size_t argument, std::optional<std::si
                                      const at::Tensor& tensor) {
   const Layout& needed = plan_.decision.inputs[next_input_++];
   const auto* meta = dtensor_meta(tensor);
-  if (meta != nullptr && meta->is_copied_view()) check_up_to_date(tensor);
   const bool is_written = traits_.arguments[argument].is_written;
+  if (meta != nullptr && meta->is_copied_view()) {
+    if (is_written) check_writable(tensor, traits_.name);
+    bring_up_to_date(tensor);
+  }
   if (meta != nullptr && meta->layout() == needed) [[likely]] {
     if (is_written) {
-      TESSERA_CHECK(!meta->is_copied_view(), traits_.name,
-                    ": writes to a view whose making had to ",
-                    "move data, so that the write would not reach the tensor it views; write to ",
-                    "that tensor itself, or redistribute it before taking the view");
-      written_.push_back({argument, element, tensor, {}, needed});
-      return meta->local();
+      return localize_written(argument, element, tensor, needed);
     }
     const at::Tensor& own = meta->local();
     // What `from_local` was given may lie otherwise than the global strides say. Views take any
@@ -200,7 +198,6 @@ at::Tensor LocalCall::localize_input(std::size_t argument, std::optional<std::si
       moved.unsafeGetTensorImpl()->set_wrapped_number(true);
     }
   } else if (is_written) {
-    TESSERA_CHECK(!meta->is_copied_view(), traits_.name, ": writes to a view that is a copy");
     if (moved.is_alias_of(local)) moved = moved.clone();
     written_.push_back({argument, element, tensor, moved, layout_after(argument, needed)});
   } else if (!traits_.is_view && tensor.is_contiguous() && !moved.is_contiguous()) {
@@ -208,6 +205,16 @@ at::Tensor LocalCall::localize_input(std::size_t argument, std::optional<std::si
     moved = moved.contiguous();
   }
   return moved;
+}
+
+at::Tensor LocalCall::localize_written(std::size_t argument, std::optional<std::size_t> element,
+                                       const at::Tensor& tensor, const Layout& layout) {
+  const at::Tensor& own = dtensor_meta(tensor)->local();
+  // The fused optimizers walk through the memory of all their tensors in step.
+  const bool walks = traits_.base_name.starts_with("_fused") && tensor.is_contiguous();
+  const at::Tensor substitute = walks && !own.is_contiguous() ? own.contiguous() : at::Tensor();
+  written_.push_back({argument, element, tensor, substitute, layout});
+  return substitute.defined() ? substitute : own;
 }
 
 /// A product in place may take its Partial from the other factor: what was whole then holds
@@ -234,10 +241,20 @@ at::Tensor LocalCall::localize_out(std::size_t argument, std::optional<std::size
 }
 
 void LocalCall::call() {
-  if (plan_.decision.run) {
-    plan_.decision.run(op_, stack_);
-  } else {
+  if (!plan_.decision.run) {
     op_.callBoxed(stack_);
+    return;
+  }
+  plan_.decision.run(op_, stack_);
+  // The op itself writes where it is told; whatever stands in for it returns new tensors.
+  const std::size_t first = stack_.size() - traits_.returns.size();
+  for (std::size_t i = 0; i < traits_.returns.size(); ++i) {
+    for (const auto& written : written_) {
+      if (traits_.returns[i].argument != written.argument || written.element) continue;
+      const at::Tensor& target =
+          written.substitute.defined() ? written.substitute : dtensor_meta(written.tensor)->local();
+      if (!stack_[first + i].toTensor().is_same(target)) target.copy_(stack_[first + i].toTensor());
+    }
   }
 }
 
@@ -259,6 +276,7 @@ void LocalCall::write_back() {
     const Layout from = is_out ? replicated_layout(*mesh_, value.sizes()) : written.layout;
     meta->local().copy_(redistribute_local(value, from, meta->layout(), mesh_->world()));
   }
+  for (const auto& written : written_) write_through(written.tensor);
 }
 
 const at::Tensor* LocalCall::written(std::size_t argument,
@@ -313,6 +331,31 @@ at::Tensor LocalCall::wrap(const at::Tensor& local) {
                 local);
 }
 
+CopiedView LocalCall::view_of_first(const at::Tensor& result, bool was_moved,
+                                    bool was_copied) const {
+  const auto& base = *dtensor_meta(first_);
+  const bool is_dense = first_.is_contiguous() && first_.storage_offset() == 0;
+  // Ranks may differ in whether they had to copy, but not in what has to be communicated: whole
+  // tensors are at hand everywhere.
+  const bool is_whole = base.layout().equivalent(replicated_layout(*mesh_, first_.sizes()));
+  CopiedView view;
+  if (result.scalar_type() != first_.scalar_type() || (plan_.is_fallback && !is_dense)) {
+    view.kind = CopiedView::Kind::unknown;
+  } else if (!was_moved && !was_copied) {
+    view.kind = CopiedView::Kind::alias;
+  } else if (!was_moved && !is_whole) {
+    view.kind = CopiedView::Kind::reordered;
+  }
+  auto* impl = first_.unsafeGetTensorImpl();
+  view.base =
+      c10::static_intrusive_pointer_cast<DTensorMeta>(impl->get_backend_meta_intrusive_ptr());
+  view.base_geometry = geometry_of(first_);
+  view.own_geometry = geometry_of(result);
+  view.writes = impl->version_counter();
+  view.seen = view.writes.current_version();
+  return view;
+}
+
 at::Tensor LocalCall::marked(at::Tensor result, const at::Tensor& local) const {
   const auto gathered = dtensor_meta(first_)->gathered_dims();
   // With copies, a cast to a lower precision comes before the gathering.
@@ -320,14 +363,12 @@ at::Tensor LocalCall::marked(at::Tensor result, const at::Tensor& local) const {
     dtensor_meta(result)->set_gathered_dims(gathered);
   }
   if (!traits_.is_view) return result;
-  // What is a view of a moved argument reads well, and must not be written to.
   const auto& base = *dtensor_meta(first_);
   const bool was_moved = !base.layout().equivalent(plan_.decision.inputs.front());
   // Parts that could not be viewed so were copied; those without elements share nothing anyway.
   const bool was_copied = local.numel() > 0 && !local.is_alias_of(base.local());
-  if (base.is_copied_view() || was_moved || was_copied) {
-    dtensor_meta(result)->set_copied_view(first_.unsafeGetTensorImpl()->version_counter());
-  }
+  if (!base.is_copied_view() && !was_moved && !was_copied) return result;
+  dtensor_meta(result)->set_copied_view(view_of_first(result, was_moved, was_copied));
   return result;
 }
 

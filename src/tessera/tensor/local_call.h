@@ -42,6 +42,9 @@ class LocalCall {
                       const at::Tensor& tensor);
   at::Tensor localize_input(std::size_t argument, std::optional<std::size_t> element,
                             const at::Tensor& tensor);
+  /// An argument that is written, and has the layout in which that is done.
+  at::Tensor localize_written(std::size_t argument, std::optional<std::size_t> element,
+                              const at::Tensor& tensor, const Layout& layout);
   at::Tensor localize_out(std::size_t argument, std::optional<std::size_t> element,
                           const at::Tensor& tensor);
   /// The layout that a written argument has afterwards, where it had to change before.
@@ -52,6 +55,9 @@ class LocalCall {
   at::Tensor wrap(const at::Tensor& local);
   /// Marks the result of a view op that does not share memory with what it views.
   at::Tensor marked(at::Tensor result, const at::Tensor& local) const;
+  /// What such a result remembers of the first argument.
+  [[nodiscard]] CopiedView view_of_first(const at::Tensor& result, bool was_moved,
+                                         bool was_copied) const;
   /// The written argument that result `index` is; for lists, its element.
   const at::Tensor* written(std::size_t argument, std::optional<std::size_t> element) const;
 

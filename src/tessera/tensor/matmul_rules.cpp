@@ -1,3 +1,5 @@
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include "tessera/tensor/op_call.h"
 #include "tessera/tensor/rule_text.h"
 #include "tessera/tensor/rules.h"
@@ -68,7 +70,41 @@ std::optional<OpDecision> decide_baddbmm(const OpCall& call) {
 
 std::optional<OpDecision> decide_addmv(const OpCall& call) {
   if (call.inputs().size() != 3 || call.ndim(1) != 2) return std::nullopt;
-  return decide_added(call, named({"m", "k"}), named({"k"}), named({"m"}), {call.shape(1)[0]});
+  auto decision =
+      decide_added(call, named({"m", "k"}), named({"k"}), named({"m"}), {call.shape(1)[0]});
+  if (!decision || call.shape(0) == Shape{call.shape(1)[0]}) return decision;
+  // Without columns, which a part may lack, libtorch forgets to broadcast what is added.
+  const Shape local = decision->outputs.front().local_shape(call.position().value_or(0));
+  decision->run = [local](const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+    auto& added = torch::jit::peek(stack, 0, op.schema().arguments().size());
+    added = added.toTensor().expand(local);
+    op.callBoxed(stack);
+  };
+  return decision;
+}
+
+std::optional<OpDecision> decide_addr(const OpCall& call) {
+  if (call.inputs().size() != 3 || call.ndim(0) > 2 || call.ndim(1) != 1 || call.ndim(2) != 1) {
+    return std::nullopt;
+  }
+  const Dims added = added_dims(call, 0, {call.shape(1)[0], call.shape(2)[0]}, named({"m", "n"}));
+  return decide_text(call,
+                     concat("addr: ", added.text(), ", (m), (n) -> (m n) | linear {0 1}, {0 2}"));
+}
+
+std::optional<OpDecision> decide_cdist(const OpCall& call) {
+  if (call.ndim(0) != call.ndim(1) || call.ndim(0) < 2) return std::nullopt;
+  Dims left("b", call.ndim(0) - 2);
+  Dims right = left;
+  Dims to = left;
+  left.push_back("m");
+  left.push_back("d");
+  right.push_back("n");
+  right.push_back("d");
+  to.push_back("m");
+  to.push_back("n");
+  return decide_text(
+      call, concat("cdist: ", left.text(), ", ", right.text(), " -> ", to.text(), " | d: whole"));
 }
 
 }  // namespace
@@ -82,6 +118,8 @@ void add_matmul_rules(RuleTable& table) {
   table.emplace("addmm", &decide_addmm);
   table.emplace("baddbmm", &decide_baddbmm);
   table.emplace("addmv", &decide_addmv);
+  table.emplace("addr", &decide_addr);
+  table.emplace("_cdist_forward", &decide_cdist);
 }
 
 }  // namespace tessera::detail

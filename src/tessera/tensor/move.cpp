@@ -84,6 +84,7 @@ bool stays(const at::Tensor& tensor, const DeviceMesh& mesh, const Layout& layou
 }
 
 at::Tensor sent_local(const at::Tensor& tensor, const RedistributeOptions& options) {
+  bring_up_to_date(tensor);
   const at::Tensor& local = dtensor_meta(tensor)->local();
   return options.forward_dtype ? converted(local, *options.forward_dtype) : local;
 }

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty.h>
 
 #include "tessera/tensor/meta_call.h"
 #include "tessera/tensor/op_call.h"
@@ -106,17 +105,20 @@ std::optional<OpDecision> decide_group_norm_backward(const OpCall& call) {
   return decision;
 }
 
-/// Losses of two tensors of the same shape: element by element, summed, or averaged.
+/// Losses of tensors of the same shape: element by element, summed, or averaged.
 std::optional<OpDecision> decide_loss(const OpCall& call) {
   const std::int64_t reduction = call.integer("reduction");
   if (reduction == kNone) return decide_pointwise(call);
-  if (call.inputs().size() != 2 || call.shape(0) != call.shape(1)) return std::nullopt;
+  for (const auto& shape : call.shapes()) {
+    if (shape != call.shape(0)) return std::nullopt;
+  }
   const Dims dims("a", call.ndim(0));
   const std::string reduced = dims.size() == 0 ? ""
                                                : concat(" | ", joined(dims.names(), " "),
                                                         reduction == kSum ? ": sum" : ": mean");
-  auto decision = decide(call, OpRule::parse(concat(call.traits().base_name, ": ", dims.text(),
-                                                    ", ", dims.text(), " -> ()", reduced)));
+  const std::vector<std::string> inputs(call.inputs().size(), dims.text());
+  auto decision = decide(call, OpRule::parse(concat(call.traits().base_name, ": ", joined(inputs),
+                                                    " -> ()", reduced)));
   if (!decision || !decision->mean_count) return decision;
   const std::int64_t count = *decision->mean_count;
   decision->replaced.emplace_back(call.index_of("reduction"), kSum);
@@ -143,142 +145,43 @@ std::optional<OpDecision> decide_loss_backward(const OpCall& call) {
   return decision;
 }
 
+/// The dims of scores and classes: [n, c] and [n], or those of pictures. Nothing for others.
+struct ClassDims {
+  std::string scores;
+  std::string classes;
+  /// All but the classes.
+  std::string samples;
+};
+
+std::optional<ClassDims> class_dims(std::int64_t ndim) {
+  if (ndim == 2) return ClassDims{"(n c)", "(n)", "n"};
+  if (ndim == 4) return ClassDims{"(n c h w)", "(n h w)", "n h w"};
+  return std::nullopt;
+}
+
 /// nll_loss without reduction, or summed, over cut samples; classes are whole. A mean needs the
-/// total weight of all samples and is left to the fallback.
+/// total weight of all samples, see `run_nll`.
 std::optional<OpDecision> decide_nll(const OpCall& call) {
   const std::int64_t reduction = call.integer("reduction");
-  if (reduction == kMean || call.ndim(0) != 2) return std::nullopt;
-  std::vector<std::string> inputs = {"(n c)", "(n)"};
+  const auto dims = class_dims(call.ndim(0));
+  if (reduction == kMean || !dims) return std::nullopt;
+  std::vector<std::string> inputs = {dims->scores, dims->classes};
   if (call.inputs().size() == 3) inputs.emplace_back("(c)");
-  return decide(call, OpRule::parse(concat("nll_loss_forward: ", joined(inputs), " -> ",
-                                           reduction == kNone ? "(n)" : "()", ", () | c: whole",
-                                           " | n: sum")));
+  return decide(call, OpRule::parse(concat(call.traits().base_name, ": ", joined(inputs), " -> ",
+                                           reduction == kNone ? dims->classes : "()",
+                                           ", () | c: whole | ", dims->samples, ": sum")));
 }
 
 std::optional<OpDecision> decide_nll_backward(const OpCall& call) {
   const std::int64_t reduction = call.integer("reduction");
-  if (call.ndim(1) != 2) return std::nullopt;
-  std::vector<std::string> inputs = {reduction == kNone ? "(n)" : "()", "(n c)", "(n)"};
+  const auto dims = class_dims(call.ndim(1));
+  if (!dims) return std::nullopt;
+  std::vector<std::string> inputs = {reduction == kNone ? dims->classes : "()", dims->scores,
+                                     dims->classes};
   if (call.inputs().size() == 5) inputs.emplace_back("(c)");
   inputs.emplace_back("()");
-  return decide(
-      call, OpRule::parse(concat("nll_loss_backward: ", joined(inputs), " -> (n c) | c: whole")));
-}
-
-/// Kernels for images refuse parts without samples or channels: there is nothing to compute then.
-std::optional<OpDecision> skipping_empty(std::optional<OpDecision> decision, const OpCall& call,
-                                         const std::vector<at::Tensor>& results) {
-  const auto position = call.position();
-  if (!decision || !position || decision->outputs.size() != results.size()) return decision;
-  std::vector<std::pair<Shape, at::ScalarType>> parts;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    parts.emplace_back(decision->outputs[i].local_shape(*position), results[i].scalar_type());
-    // An empty whole is for the op to judge.
-    if (results[i].numel() == 0 || decision->outputs[i].local_numel(*position) > 0) return decision;
-  }
-  decision->run = [parts](const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-    const std::size_t count = op.schema().arguments().size();
-    const auto options = torch::jit::peek(stack, 0, count).toTensor().options();
-    torch::jit::drop(stack, count);
-    for (const auto& [shape, dtype] : parts) {
-      torch::jit::push(stack, at::empty(shape, options.dtype(dtype)));
-    }
-  };
-  return decision;
-}
-
-/// Pooling and resampling: samples and channels pass, everything spatial is whole.
-std::optional<OpDecision> decide_spatial(const OpCall& call, std::int64_t spatial) {
-  const auto results = run_on_meta(call);
-  if (!results) return std::nullopt;
-  const std::int64_t outer = call.ndim(0) - spatial;
-  if (outer < 1) return std::nullopt;
-  const Dims names("a", outer);
-  std::vector<std::string> whole;
-  std::vector<FactorSize> sizes;
-  const auto text_of = [&](const std::string& stem, const at::Tensor& tensor, bool is_output) {
-    Dims dims = names;
-    for (std::int64_t d = 0; d < spatial; ++d) {
-      dims.push_back(concat(stem, d));
-      whole.push_back(dims[outer + d]);
-      if (is_output) sizes.push_back({dims[outer + d], tensor.size(outer + d)});
-    }
-    return dims.text();
-  };
-  std::vector<std::string> inputs;
-  for (std::size_t i = 0; i < call.inputs().size(); ++i) {
-    if (call.ndim(i) != call.ndim(0)) return std::nullopt;
-    inputs.push_back(text_of(concat("s", i, "x"), call.inputs()[i].tensor, false));
-  }
-  std::vector<std::string> outputs;
-  for (std::size_t i = 0; i < results->size(); ++i) {
-    outputs.push_back(text_of(concat("t", i, "x"), (*results)[i], true));
-  }
-  return skipping_empty(
-      decide(call,
-             OpRule::parse(concat(call.traits().base_name, ": ", joined(inputs), " -> ",
-                                  joined(outputs), " | ", joined(whole, " "), ": whole")),
-             sizes),
-      call, *results);
-}
-
-std::optional<OpDecision> decide_spatial_1d(const OpCall& call) { return decide_spatial(call, 1); }
-std::optional<OpDecision> decide_spatial_2d(const OpCall& call) { return decide_spatial(call, 2); }
-std::optional<OpDecision> decide_spatial_3d(const OpCall& call) { return decide_spatial(call, 3); }
-
-/// A convolution over cut samples; weights are whole.
-std::optional<OpDecision> decide_convolution(const OpCall& call) {
-  const auto results = run_on_meta(call);
-  if (!results || call.ndim(0) < 3 || call.ndim(0) != call.ndim(1)) return std::nullopt;
-  const std::int64_t ndim = call.ndim(0);
-  Dims input("x", ndim);
-  input[0] = "n";
-  const Dims weight("w", ndim);
-  Dims output("y", ndim);
-  output[0] = "n";
-  std::vector<std::string> whole;
-  std::vector<FactorSize> sizes;
-  for (std::int64_t d = 0; d < ndim; ++d) {
-    whole.push_back(weight[d]);
-    if (d == 0) continue;
-    whole.push_back(input[d]);
-    whole.push_back(output[d]);
-    sizes.push_back({output[d], results->front().size(d)});
-  }
-  std::vector<std::string> inputs = {input.text(), weight.text()};
-  if (call.inputs().size() == 3) {
-    inputs.emplace_back("(bias)");
-    whole.emplace_back("bias");
-  }
-  return skipping_empty(
-      decide(call,
-             OpRule::parse(concat("convolution: ", joined(inputs), " -> ", output.text(), " | ",
-                                  joined(whole, " "), ": whole")),
-             sizes),
-      call, *results);
-}
-
-std::optional<OpDecision> decide_convolution_backward(const OpCall& call) {
-  if (call.inputs().size() != 3 || call.ndim(0) < 3) return std::nullopt;
-  const std::int64_t ndim = call.ndim(0);
-  Dims gradient("y", ndim);
-  gradient[0] = "n";
-  Dims input("x", ndim);
-  input[0] = "n";
-  const Dims weight("w", ndim);
-  std::vector<std::string> whole;
-  for (std::int64_t d = 0; d < ndim; ++d) {
-    whole.push_back(weight[d]);
-    if (d == 0) continue;
-    whole.push_back(gradient[d]);
-    whole.push_back(input[d]);
-  }
-  whole.emplace_back("bias");
-  return decide(call,
-                OpRule::parse(concat("convolution_backward: ", gradient.text(), ", ", input.text(),
-                                     ", ", weight.text(), " -> ", input.text(), ", ", weight.text(),
-                                     ", (bias) | ", joined(whole, " "), ": whole | n: sum")),
-                {{"bias", gradient.size() > 1 ? call.shape(0)[1] : 1}});
+  return decide(call, OpRule::parse(concat(call.traits().base_name, ": ", joined(inputs), " -> ",
+                                           dims->scores, " | c: whole")));
 }
 
 /// Attention: samples and heads pass, positions and features are whole. The op has no kernel for
@@ -325,29 +228,22 @@ void add_network_rules(RuleTable& table) {
   table.emplace("native_layer_norm_backward", &decide_layer_norm_backward);
   table.emplace("native_group_norm", &decide_group_norm);
   table.emplace("native_group_norm_backward", &decide_group_norm_backward);
-  for (const auto* name : {"mse_loss", "smooth_l1_loss", "huber_loss"}) {
+  for (const auto* name : {"mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+                           "binary_cross_entropy_with_logits", "soft_margin_loss"}) {
     table.emplace(name, &decide_loss);
   }
-  for (const auto* name : {"mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward"}) {
+  for (const auto* name : {"mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward",
+                           "binary_cross_entropy_backward", "soft_margin_loss_backward"}) {
     table.emplace(name, &decide_loss_backward);
   }
-  table.emplace("nll_loss_forward", &decide_nll);
-  table.emplace("nll_loss_backward", &decide_nll_backward);
-  table.emplace("convolution", &decide_convolution);
-  table.emplace("convolution_backward", &decide_convolution_backward);
+  for (const auto* name : {"nll_loss_forward", "nll_loss2d_forward"}) {
+    table.emplace(name, &decide_nll);
+  }
+  for (const auto* name : {"nll_loss_backward", "nll_loss2d_backward"}) {
+    table.emplace(name, &decide_nll_backward);
+  }
   table.emplace("_scaled_dot_product_flash_attention_for_cpu", &decide_attention);
   table.emplace("_scaled_dot_product_flash_attention_for_cpu_backward", &decide_attention_backward);
-  for (const auto* name : {"max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d",
-                           "adaptive_max_pool2d", "upsample_nearest2d", "upsample_bilinear2d"}) {
-    table.emplace(name, &decide_spatial_2d);
-  }
-  for (const auto* name : {"upsample_nearest1d", "upsample_linear1d"}) {
-    table.emplace(name, &decide_spatial_1d);
-  }
-  for (const auto* name : {"max_pool3d_with_indices", "avg_pool3d", "_adaptive_avg_pool3d",
-                           "upsample_nearest3d", "upsample_trilinear3d"}) {
-    table.emplace(name, &decide_spatial_3d);
-  }
 }
 
 }  // namespace tessera::detail

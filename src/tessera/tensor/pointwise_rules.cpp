@@ -77,6 +77,11 @@ Groups linear_groups(const OpCall& call) {
         at::isFloatingType(call.inputs()[0].tensor.scalar_type()))) {
     return {};
   }
+  // Nor is a copy that truncates.
+  if (traits.base_name == "copy" && !at::isFloatingType(call.inputs()[0].tensor.scalar_type()) &&
+      call.inputs()[0].tensor.scalar_type() != call.inputs().back().tensor.scalar_type()) {
+    return {};
+  }
   Groups groups;
   for (const auto& group : found->second) {
     const bool is_whole =
@@ -145,6 +150,10 @@ void add_pointwise_rules(RuleTable& table) {
                            "hardswish_backward",
                            "hardsigmoid_backward",
                            "logit_backward",
+                           "log_sigmoid_forward",
+                           "log_sigmoid_backward",
+                           "_prelu_kernel",
+                           "_prelu_kernel_backward",
                            "mish_backward",
                            "_neg_view",
                            "resolve_conj",

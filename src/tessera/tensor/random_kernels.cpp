@@ -6,6 +6,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/comm/redistribute_local.h"
+#include "tessera/tensor/conversion.h"
 #include "tessera/tensor/op_call.h"
 #include "tessera/tensor/random_stream.h"
 #include "tessera/tensor/rules.h"
@@ -20,14 +21,7 @@ double positive_unit(std::uint64_t bits) { return (static_cast<double>(bits >> 1
 
 /// The layout in which a tensor is drawn: the same values on all ranks along a Partial mesh dim
 /// would be summed up, so there the whole is drawn and then spread.
-Layout drawn_layout(const Layout& layout) {
-  if (!layout.has_partial()) return layout;
-  Placements placements = layout.placements();
-  for (auto& placement : placements) {
-    if (is_partial(placement)) placement = Replicate();
-  }
-  return Layout(layout.mesh(), std::move(placements), layout.shape());
-}
+Layout drawn_layout(const Layout& layout) { return gradient_layout(layout); }
 
 /// This rank's part of a random tensor; as double or float.
 at::Tensor draw_part(const DeviceMesh& mesh, const Layout& layout, at::ScalarType dtype,
@@ -41,9 +35,7 @@ at::Tensor draw_part(const DeviceMesh& mesh, const Layout& layout, at::ScalarTyp
 /// Overwrites a DTensor with random values.
 void fill_random(const at::Tensor& tensor, const Draw& draw) {
   const auto& meta = *dtensor_meta(tensor);
-  TESSERA_CHECK(!meta.is_copied_view(),
-                "a random in-place operation writes to a view whose making had to move data; write "
-                "to the tensor itself");
+  check_writable(tensor, "a random operation in place");
   const Layout drawn = drawn_layout(meta.layout());
   // Low precision and integers are converted from doubles, which hold all of them that matter.
   const auto dtype = tensor.scalar_type();
@@ -51,6 +43,7 @@ void fill_random(const at::Tensor& tensor, const Draw& draw) {
       draw_part(meta.mesh(), drawn, dtype == at::kFloat ? at::kFloat : at::kDouble, draw);
   if (!local.defined()) return;
   meta.local().copy_(redistribute_local(local, drawn, meta.layout(), meta.mesh().world()));
+  write_through(tensor);
 }
 
 at::Tensor empty_like_drawn(const at::Tensor& tensor, std::optional<at::ScalarType> dtype) {

@@ -1,11 +1,17 @@
 #include <cmath>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/nll_loss2d_forward.h>
 #include <ATen/ops/nll_loss_forward.h>
 
+#include "tessera/comm/recorder.h"
+#include "tessera/tensor/conversion.h"
 #include "tessera/tensor/dispatch.h"
 #include "tessera/tensor/dtensor_meta.h"
 #include "tessera/tensor/op_traits.h"
@@ -99,6 +105,65 @@ void run_foreach_norm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::push(*stack, std::move(norms));
 }
 
+/// The same tensor with sums over ranks done, so that using it twice reduces it once.
+at::Tensor whole(const at::Tensor& tensor) {
+  const auto& meta = *dtensor_meta(tensor);
+  return move(tensor, meta.mesh(), gradient_layout(meta.layout()));
+}
+
+/// var, std, var_mean and std_mean over dims that are cut: a mean, then the mean of the squares of
+/// what differs from it.
+void run_variance(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const OpTraits& traits = traits_of(op);
+  const at::Tensor self = torch::jit::peek(*stack, 0, traits.arguments.size()).toTensor();
+  const auto* meta = dtensor_meta(self);
+  const auto dims = dims_in(find(traits, *stack, "dim"));
+  const bool is_known = traits.schema->overload_name() == "correction" &&
+                        self.is_floating_point() && self.element_size() >= 4;
+  if (meta == nullptr || !is_known || !is_cut_along(meta->layout(), dims)) {
+    run_planned(op, stack);
+    return;
+  }
+  const auto* correction = find(traits, *stack, "correction");
+  const auto* keepdim = find(traits, *stack, "keepdim");
+  const bool keeps = keepdim != nullptr && keepdim->toBool();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::OptionalIntArrayRef over =
+      dims.empty() ? at::OptionalIntArrayRef() : at::OptionalIntArrayRef(dims);
+  const CauseScope cause(traits.base_name.c_str());
+  const at::Tensor mean = whole(at::mean(self, over, /*keepdim=*/true));
+  const at::Tensor squares = (self - mean).square().sum(over, keeps);
+  const double count = static_cast<double>(self.numel()) / static_cast<double>(mean.numel());
+  const double freedom = count - (correction == nullptr ? 1 : correction->toScalar().toDouble());
+  at::Tensor result = squares / std::max(freedom, 0.0);
+  if (traits.base_name.starts_with("std")) result = whole(result).sqrt();
+  const bool has_mean = traits.returns.size() == 2;
+  torch::jit::drop(*stack, traits.arguments.size());
+  torch::jit::push(*stack, result);
+  if (has_mean) torch::jit::push(*stack, mean.reshape(result.sizes()));
+}
+
+/// logsumexp over dims that are cut: the greatest value is taken out, and the rest summed.
+void run_logsumexp(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const OpTraits& traits = traits_of(op);
+  const at::Tensor self = torch::jit::peek(*stack, 0, traits.arguments.size()).toTensor();
+  const auto* meta = dtensor_meta(self);
+  const auto dims = dims_in(find(traits, *stack, "dim"));
+  if (meta == nullptr || !self.is_floating_point() || !is_cut_along(meta->layout(), dims)) {
+    run_planned(op, stack);
+    return;
+  }
+  const bool keeps = find(traits, *stack, "keepdim")->toBool();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const CauseScope cause("logsumexp");
+  at::Tensor greatest = whole(at::amax(self, dims, /*keepdim=*/true));
+  greatest = greatest.masked_fill(greatest.abs().eq(INFINITY), 0);
+  const at::Tensor sum = whole((self - greatest).exp().sum(dims, keeps));
+  const at::Tensor result = sum.log() + greatest.reshape(sum.sizes());
+  torch::jit::drop(*stack, traits.arguments.size());
+  torch::jit::push(*stack, result);
+}
+
 /// nll_loss_forward: a mean is the sum of the losses by the sum of the weights, and both are sums
 /// over ranks.
 void run_nll(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -108,17 +173,19 @@ void run_nll(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const at::Tensor target = torch::jit::peek(*stack, 1, count).toTensor();
   const auto reduction = find(traits, *stack, "reduction")->toInt();
   const auto* meta = dtensor_meta(self);
-  if (reduction != at::Reduction::Mean || meta == nullptr || self.dim() != 2 ||
-      meta->layout().splits(0).empty()) {
+  const bool is_known = self.dim() == 2 || traits.base_name == "nll_loss2d_forward";
+  if (reduction != at::Reduction::Mean || meta == nullptr || !is_known ||
+      (meta->layout().splits(0).empty() && self.dim() == 2)) {
     run_planned(op, stack);
     return;
   }
   const auto* weight = find(traits, *stack, "weight");
   const auto ignored = find(traits, *stack, "ignore_index")->toInt();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const auto [sum, total] = at::nll_loss_forward(
-      self, target, weight == nullptr ? std::nullopt : std::optional(weight->toTensor()),
-      at::Reduction::Sum, ignored);
+  const auto given = weight == nullptr ? std::nullopt : std::optional(weight->toTensor());
+  const auto [sum, total] =
+      self.dim() == 2 ? at::nll_loss_forward(self, target, given, at::Reduction::Sum, ignored)
+                      : at::nll_loss2d_forward(self, target, given, at::Reduction::Sum, ignored);
   torch::jit::drop(*stack, count);
   torch::jit::push(*stack, sum.div(total), total);
 }
@@ -129,7 +196,12 @@ void add_reduction_kernels(KernelTable& table) {
   table.emplace("linalg_vector_norm", &run_norm);
   table.emplace("norm", &run_norm);
   table.emplace("_foreach_norm", &run_foreach_norm);
+  for (const auto* name : {"var", "std", "var_mean", "std_mean"}) {
+    table.emplace(name, &run_variance);
+  }
+  table.emplace("logsumexp", &run_logsumexp);
   table.emplace("nll_loss_forward", &run_nll);
+  table.emplace("nll_loss2d_forward", &run_nll);
 }
 
 }  // namespace tessera::detail

@@ -36,8 +36,31 @@ std::optional<OpDecision> decide_reduction(const OpCall& call, std::optional<Red
   }
 }
 
+/// A conversion to integers before the sum is not linear.
+bool truncates(const OpCall& call) {
+  return call.has_argument("dtype") && call.argument("dtype").isInt() &&
+         !at::isFloatingType(call.argument("dtype").toScalarType()) &&
+         at::isFloatingType(call.inputs()[0].tensor.scalar_type());
+}
+
 std::optional<OpDecision> decide_sum(const OpCall& call) {
+  if (call.inputs().size() != 1 || truncates(call)) return std::nullopt;
   return decide_reduction(call, ReduceOp::sum);
+}
+
+/// Sums of something else than the elements themselves: contributions cannot pass.
+std::optional<OpDecision> decide_count(const OpCall& call) {
+  if (call.inputs().size() != 1) return std::nullopt;
+  try {
+    std::string text = reduction_rule(call.traits().base_name, call.ndim(0), reduced_dims(call),
+                                      keeps_dims(call), ReduceOp::sum)
+                           .to_string();
+    const auto linear = text.find(" | linear");
+    if (linear != std::string::npos) text.erase(linear);
+    return decide(call, OpRule::parse(text));
+  } catch (const InvalidArgument&) {
+    return std::nullopt;
+  }
 }
 
 std::optional<OpDecision> decide_prod(const OpCall& call) {
@@ -202,7 +225,8 @@ std::optional<OpDecision> decide_triangle(const OpCall& call) {
 }  // namespace
 
 void add_reduction_rules(RuleTable& table) {
-  for (const auto* name : {"sum", "nansum", "count_nonzero"}) table.emplace(name, &decide_sum);
+  table.emplace("sum", &decide_sum);
+  for (const auto* name : {"nansum", "count_nonzero"}) table.emplace(name, &decide_count);
   table.emplace("mean", &decide_mean);
   table.emplace("prod", &decide_prod);
   table.emplace("any", &decide_any);
@@ -215,9 +239,9 @@ void add_reduction_rules(RuleTable& table) {
                            "median", "nanmedian", "mode", "kthvalue", "aminmax"}) {
     table.emplace(name, &decide_whole);
   }
-  for (const auto* name :
-       {"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data",
-        "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "argsort"}) {
+  for (const auto* name : {"_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data",
+                           "_log_softmax_backward_data", "cumprod", "logcumsumexp", "cummax",
+                           "cummin", "sort", "argsort"}) {
     table.emplace(name, &decide_softmax);
   }
   for (const auto* name : {"linalg_vector_norm", "norm"}) table.emplace(name, &decide_whole);

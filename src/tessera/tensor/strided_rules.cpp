@@ -26,13 +26,7 @@ struct Taken {
   std::optional<std::int64_t> to;
 };
 
-struct Geometry {
-  Shape sizes;
-  std::vector<std::int64_t> strides;
-  /// Counted from where the base begins.
-  std::int64_t offset = 0;
-};
-
+/// The geometry that is asked for; its offset counts from where the base begins.
 Geometry asked_geometry(const OpCall& call) {
   const at::Tensor& base = call.inputs()[0].tensor;
   const auto& offset = call.argument("storage_offset");

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 
 #include "tessera/base/error.h"
 #include "tessera/plan/view_choice.h"
@@ -175,14 +176,54 @@ std::optional<OpDecision> decide_slice(const OpCall& call) {
   return decide_along(call, call.integer("dim"));
 }
 
+/// diagonal(self, offset, dim1, dim2): the two dims are whole and become the last one.
+std::optional<OpDecision> decide_diagonal(const OpCall& call) {
+  const auto results = run_on_meta(call);
+  if (!results || call.ndim(0) < 2) return std::nullopt;
+  const Dims from("a", call.ndim(0));
+  const std::int64_t first = wrap_dim(call.integer("dim1"), from.size());
+  const std::int64_t second = wrap_dim(call.integer("dim2"), from.size());
+  Dims to;
+  for (std::int64_t dim = 0; dim < from.size(); ++dim) {
+    if (dim != first && dim != second) to.push_back(from[dim]);
+  }
+  to.push_back("c");
+  return decide_view(call,
+                     concat("diagonal: ", from.text(), " -> ", to.text(), " | ", from[first], ' ',
+                            from[second], " c: whole | linear {0}"),
+                     {{"c", results->front().size(-1)}});
+}
+
+/// unfold(self, dimension, size, step): windows of one dim, which is whole.
+std::optional<OpDecision> decide_unfold(const OpCall& call) {
+  const auto results = run_on_meta(call);
+  if (!results || call.ndim(0) == 0) return std::nullopt;
+  const Dims from("a", call.ndim(0));
+  const std::int64_t dim = wrap_dim(call.integer("dimension"), from.size());
+  Dims to = from;
+  to[dim] = "c";
+  to.push_back("w");
+  return decide_view(call,
+                     concat("unfold: ", from.text(), " -> ", to.text(), " | ", from[dim],
+                            " c w: whole | linear {0}"),
+                     {{"c", results->front().size(dim)}, {"w", results->front().size(-1)}});
+}
+
 /// Complex numbers as pairs in a dim of their own, behind all others.
 std::optional<OpDecision> decide_view_as_real(const OpCall& call) {
   const Dims from("a", call.ndim(0));
   Dims to = from;
   to.push_back("c");
-  return decide_view(
+  auto decision = decide_view(
       call, concat("view_as_real: ", from.text(), " -> ", to.text(), " | c: whole | linear {0}"),
       {{"c", 2}});
+  if (!decision) return std::nullopt;
+  // A part may be a conjugate that was put off, of which the whole knows nothing.
+  decision->run = [](const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+    stack.back() = stack.back().toTensor().resolve_conj();
+    op.callBoxed(stack);
+  };
+  return decision;
 }
 
 std::optional<OpDecision> decide_view_as_complex(const OpCall& call) {
@@ -195,8 +236,12 @@ std::optional<OpDecision> decide_view_as_complex(const OpCall& call) {
   if (!decision) return std::nullopt;
   // The pairs of a part may lie apart even where those of the whole do not.
   decision->run = [](const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-    auto& self = stack.back();
-    if (self.toTensor().stride(-1) != 1) self = self.toTensor().contiguous();
+    const at::Tensor self = stack.back().toTensor();
+    if (self.numel() == 0) {
+      stack.back() = at::empty(self.sizes(), self.options());
+    } else if (self.stride(-1) != 1) {
+      stack.back() = self.contiguous();
+    }
     op.callBoxed(stack);
   };
   return decision;
@@ -217,6 +262,8 @@ void add_view_rules(RuleTable& table) {
   table.emplace("t", &decide_t);
   table.emplace("expand", &decide_expand);
   table.emplace("slice", &decide_slice);
+  table.emplace("diagonal", &decide_diagonal);
+  table.emplace("unfold", &decide_unfold);
   table.emplace("view_as_real", &decide_view_as_real);
   table.emplace("view_as_complex", &decide_view_as_complex);
   for (const auto* name : {"select", "split", "split_with_sizes", "unbind", "unsafe_split",

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 
 #include "tessera/base/check.h"
 #include "tessera/comm/comm_error.h"
@@ -93,6 +94,9 @@ void run_rank(const std::shared_ptr<ThreadHub>& hub, std::int64_t rank, std::int
               const std::function<void(World&)>& fn, const WorldOptions& options,
               FirstFailure& failure) {
   share_cores(size);
+  // Autocast's cache of cast weights is one for the process, and whoever leaves autocast first clears
+  // it: the other ranks would then cast, and differentiate, more often than that one.
+  at::autocast::set_autocast_cache_enabled(false);
   try {
     const auto state = std::make_shared<ThreadWorld>(rank, size, options, hub);
     const CurrentWorld current(state);

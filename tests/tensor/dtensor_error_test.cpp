@@ -1,0 +1,150 @@
+#include <gmock/gmock.h>
+
+#include <torch/torch.h>
+
+#include "support/rank_test.h"
+#include "tessera/tensor/dtensor.h"
+#include "tessera/tensor/factories.h"
+#include "tessera/tensor/random.h"
+#include "tessera/tensor/strict_mode.h"
+
+namespace tessera {
+namespace {
+
+using testing::HasSubstr;
+
+at::Tensor counted(const std::vector<std::int64_t>& sizes) {
+  std::int64_t count = 1;
+  for (const auto size : sizes) count *= size;
+  return torch::arange(count, torch::kFloat).reshape(sizes);
+}
+
+/// What `fn` throws on two ranks; every rank must throw it by itself.
+std::string error_of(const std::function<void(const DeviceMesh&)>& fn) {
+  std::string text;
+  run_ranks(2, [&](World& world) {
+    const auto mesh = init_device_mesh("cpu", {2}, {"dp"});
+    try {
+      fn(mesh);
+      ADD_FAILURE() << "nothing was thrown on rank " << world.rank();
+    } catch (const std::exception& error) {
+      if (world.rank() == 0) text = error.what();
+    }
+  });
+  return text;
+}
+
+TEST(DTensorErrorTest, StrictModeNamesTheCallTheArgumentAndTheRemedy) {
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                const auto a = distribute_tensor(counted({4, 4}), mesh, {Shard(0)});
+                const auto b = distribute_tensor(counted({4, 4}), mesh, {Shard(1)});
+                const StrictGuard strict;
+                (void)(a + b);
+              }),
+              HasSubstr("Implicit redistribution occurred in strict mode: aten::add.Tensor("
+                        "f32[4,4][S(0)], f32[4,4][S(1)]) on [dp=2] needs argument 'other' as "
+                        "[S(0)], it is [S(1)]; call redistribute(x, [S(0)]) before, or leave the "
+                        "StrictGuard"));
+}
+
+TEST(DTensorErrorTest, StrictModeShowsMatricesOfAMeshOfTwoDims) {
+  std::string text;
+  run_ranks(4, [&](World& world) {
+    const auto mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+    const auto a = distribute_tensor(counted({8, 6}), mesh, {Shard(0), Replicate()});
+    const auto b = distribute_tensor(counted({6, 4}), mesh, {Shard(0), Shard(1)});
+    const StrictGuard strict;
+    try {
+      (void)torch::mm(a, b);
+      ADD_FAILURE();
+    } catch (const InvalidArgument& error) {
+      if (world.rank() == 0) text = error.what();
+    }
+  });
+  EXPECT_THAT(text, HasSubstr("aten::mm(f32[8,6][S(0),R], f32[6,4][S(0),S(1)]) on [dp=2, tp=2]"));
+}
+
+TEST(DTensorErrorTest, StrictModeRefusesOpsWithoutARule) {
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                const auto a = distribute_tensor(counted({4, 4}), mesh, {Shard(0)});
+                const StrictGuard strict;
+                (void)torch::histc(a);
+              }),
+              HasSubstr("aten::histc(f32[4,4][S(0)]) on [dp=2] needs argument 'self' as [R]"));
+}
+
+TEST(DTensorErrorTest, StrictModeAllowsWhatStaysAndCanBeLeft) {
+  run_ranks(2, [](World&) {
+    const auto mesh = init_device_mesh("cpu", {2});
+    const auto a = distribute_tensor(counted({4, 4}), mesh, {Shard(0)});
+    const auto b = distribute_tensor(counted({4, 4}), mesh, {Shard(1)});
+    const StrictGuard strict;
+    EXPECT_TRUE(StrictGuard::is_enabled());
+    EXPECT_NO_THROW((void)(a * a).relu().sum(1));
+    const StrictGuard off(false);
+    EXPECT_NO_THROW((void)(a + b));
+  });
+}
+
+TEST(DTensorErrorTest, PlainTensorsDoNotMix) {
+  EXPECT_THAT(
+      error_of([](const DeviceMesh& mesh) {
+        (void)(distribute_tensor(counted({4, 4}), mesh, {Shard(0)}) + counted({4, 4}));
+      }),
+      HasSubstr("aten::add.Tensor: got mixed torch.Tensor and DTensor: argument 'other' is a "
+                "plain tensor f32[4,4] (plain), others are DTensors on"));
+}
+
+TEST(DTensorErrorTest, MeshesDoNotMix) {
+  EXPECT_THAT(
+      error_of([](const DeviceMesh& mesh) {
+        const auto other = init_device_mesh("cpu", {1, 2});
+        (void)(distribute_tensor(counted({4}), mesh, {Shard(0)}) +
+               distribute_tensor(counted({4}), other, {Replicate(), Shard(0)}));
+      }),
+      HasSubstr("all DTensors of an operation must be on the same mesh: redistribute(x, mesh, "
+                "placements) moves them"));
+}
+
+TEST(DTensorErrorTest, GeneratorsAreRefused) {
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                auto x = zeros({4}, mesh, {Shard(0)});
+                x.uniform_(0, 1, at::detail::createCPUGenerator());
+              }),
+              HasSubstr("a generator given for a DTensor; their random numbers follow "
+                        "tessera::manual_seed, so leave it out"));
+}
+
+TEST(DTensorErrorTest, MemoryIsNotThereToBeRead) {
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) { (void)zeros({4}, mesh).data_ptr<float>(); }),
+              HasSubstr("use to_local(x)"));
+}
+
+TEST(DTensorErrorTest, ShapesOfAnOpAreJudgedByTheOp) {
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                (void)torch::mm(zeros({4, 3}, mesh, {Shard(0)}), zeros({4, 3}, mesh, {Shard(0)}));
+              }),
+              HasSubstr("mat1 and mat2 shapes cannot be multiplied (4x3 and 4x3)"));
+}
+
+TEST(DTensorErrorTest, ResizingIsRefused) {
+  EXPECT_THAT(
+      error_of([](const DeviceMesh& mesh) {
+        zeros({4, 2}, mesh, {Shard(0)}).resize_({3});
+      }),
+      HasSubstr("f32[4,2][S(0)] cannot be resized to [3]; make a new DTensor of that shape"));
+}
+
+TEST(DTensorErrorTest, PrintsItselfAndItsPart) {
+  run_ranks(2, [](World& world) {
+    const auto mesh = init_device_mesh("cpu", {2}, {"dp"});
+    const auto text = to_string(distribute_tensor(counted({3, 2}), mesh, {Shard(0)}));
+    EXPECT_THAT(text, HasSubstr(world.rank() == 0
+                                    ? "DTensor f32[3,2][S(0)] on [dp=2], rank 0 holds [2,2]:"
+                                    : "DTensor f32[3,2][S(0)] on [dp=2], rank 1 holds [1,2]:"));
+    EXPECT_THAT(text, HasSubstr(world.rank() == 0 ? " 2  3" : " 4  5"));
+  });
+}
+
+}  // namespace
+}  // namespace tessera

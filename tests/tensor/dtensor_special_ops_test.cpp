@@ -1,0 +1,111 @@
+// Ops that need kernels of their own: lists with gaps, and libtorch functions that read memory.
+
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "support/rank_test.h"
+#include "tessera/tensor/dtensor.h"
+
+namespace tessera {
+namespace {
+
+using test::on_every_rank_count;
+using Places = c10::List<std::optional<at::Tensor>>;
+
+at::Tensor counted(const std::vector<std::int64_t>& sizes) {
+  std::int64_t count = 1;
+  for (const auto size : sizes) count *= size;
+  return (torch::arange(count, torch::kDouble) * 1.7).sin().reshape(sizes);
+}
+
+Places places(const std::vector<at::Tensor>& tensors) {
+  Places list;
+  for (const auto& tensor : tensors) {
+    list.push_back(tensor.defined() ? std::optional(tensor) : std::nullopt);
+  }
+  return list;
+}
+
+using Call = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
+
+/// Compares `call` on plain tensors with the same on DTensors, for every placement of each argument:
+/// the value, and the gradient of the first argument.
+void expect_same(const std::vector<at::Tensor>& arguments, const Call& call) {
+  on_every_rank_count([&](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    auto plain = arguments;
+    plain[0] = plain[0].clone().requires_grad_(true);
+    const auto expected = call(plain);
+    (expected * expected).sum().backward();
+    for (std::int64_t moved = 0; moved < std::ssize(arguments); ++moved) {
+      for (std::int64_t dim = -1; dim < arguments[static_cast<std::size_t>(moved)].dim(); ++dim) {
+        std::vector<at::Tensor> placed;
+        for (std::int64_t i = 0; i < std::ssize(arguments); ++i) {
+          const Placement placement =
+              i == moved && dim >= 0 ? Placement(Shard(dim)) : Placement(Replicate());
+          placed.push_back(
+              distribute_tensor(arguments[static_cast<std::size_t>(i)], mesh, {placement}));
+        }
+        placed[0].requires_grad_(true);
+        const auto result = call(placed);
+        EXPECT_TRUE(torch::allclose(full_tensor(result), expected)) << "argument " << moved;
+        (result * result).sum().backward();
+        EXPECT_TRUE(torch::allclose(full_tensor(placed[0].grad()), plain[0].grad()))
+            << "argument " << moved;
+        EXPECT_EQ(placements_of(placed[0].grad()), placements_of(placed[0]));
+      }
+    }
+  });
+}
+
+TEST(SpecialOpsTest, IndexPutWithGapsInTheList) {
+  expect_same({counted({5, 4, 3}), torch::tensor({0, 2, 3, 2}, torch::kLong), counted({5, 4, 3})},
+              [](const auto& a) {
+                return at::index_put(a[0], places({{}, a[1]}), a[2], true);
+              });
+}
+
+TEST(SpecialOpsTest, IndexPutInPlace) {
+  expect_same(
+      {counted({5, 4}), torch::tensor({4, 0, 1}, torch::kLong), counted({3, 4})},
+      [](const auto& a) { return at::index_put_(a[0].clone().mul_(1), places({a[1]}), a[2]); });
+}
+
+TEST(SpecialOpsTest, UnsafeMaskedIndex) {
+  expect_same(
+      {counted({6}), torch::tensor({0, 5, 3}, torch::kLong), torch::tensor({true, false, true})},
+      [](const auto& a) { return at::_unsafe_masked_index(a[0], a[2], places({a[1]}), 2); });
+}
+
+TEST(SpecialOpsTest, UnsafeMaskedIndexPutAccumulate) {
+  expect_same({counted({6}), torch::tensor({0, 5, 3}, torch::kLong),
+               torch::tensor({true, false, true}), counted({3})},
+              [](const auto& a) {
+                return at::_unsafe_masked_index_put_accumulate(a[0], a[2], places({a[1]}), a[3]);
+              });
+}
+
+TEST(SpecialOpsTest, MaxPool1d) {
+  expect_same({counted({3, 5, 7})}, [](const auto& a) { return at::max_pool1d(a[0], 3, 2, 1); });
+}
+
+TEST(SpecialOpsTest, TensorSplitByATensor) {
+  expect_same({counted({7, 3}), torch::tensor({2, 5}, torch::kLong)}, [](const auto& a) {
+    const auto parts = at::tensor_split(a[0], a[1], 0);
+    return parts[1] * 2 + parts[0].sum() + parts[2].sum();
+  });
+}
+
+TEST(SpecialOpsTest, CtcLoss) {
+  for (const auto reduction : {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum}) {
+    expect_same({counted({6, 3, 4}), torch::tensor({{1, 2}, {3, 1}, {2, 2}}, torch::kLong),
+                 torch::tensor({6, 5, 6}, torch::kLong), torch::tensor({2, 1, 2}, torch::kLong)},
+                [&](const auto& a) {
+                  return at::ctc_loss(at::log_softmax(a[0], 2), a[1], a[2], a[3], 0, reduction);
+                });
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "tensor/op_case.h"
+
+namespace tessera::test {
+
+// Tables of families of which ranks as processes run a sample; each in the file of that name.
+
+[[nodiscard]] const std::vector<OpEntry>& pointwise_table();
+[[nodiscard]] const std::vector<OpEntry>& reduction_table();
+[[nodiscard]] const std::vector<OpEntry>& matmul_table();
+[[nodiscard]] const std::vector<OpEntry>& view_table();
+[[nodiscard]] const std::vector<OpEntry>& index_table();
+[[nodiscard]] const std::vector<OpEntry>& norm_table();
+[[nodiscard]] const std::vector<OpEntry>& attention_table();
+[[nodiscard]] const std::vector<OpEntry>& convolution_table();
+[[nodiscard]] const std::vector<OpEntry>& loss_table();
+[[nodiscard]] const std::vector<OpEntry>& list_table();
+
+}  // namespace tessera::test
