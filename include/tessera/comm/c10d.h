@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
@@ -20,6 +21,11 @@ struct AdoptedGroup {
   std::vector<std::int64_t> ranks;
 };
 
+/// Makes a process group of some ranks of the world, in the order given. Called by these ranks only,
+/// at the same place in the order of what they do.
+using GroupMaker =
+    std::function<c10::intrusive_ptr<c10d::ProcessGroup>(const std::vector<std::int64_t>& ranks)>;
+
 /// Returns the world of the members of a process group that the program has already, whatever its
 /// backend: NCCL where libtorch has it, gloo, or one of the program's own.
 ///
@@ -27,8 +33,9 @@ struct AdoptedGroup {
 ///     DeviceMesh mesh = DeviceMesh::from_group(world.group(), "cuda", "dp");
 ///
 /// The world's rank and size are those of `all`. It lives as long as the returned handle, and so do
-/// its groups; the process groups stay the program's own. Of other groups it has those in `others`:
-/// where an operation needs ranks that none of them has, it says which to pass.
+/// its groups; the process groups stay the program's own. Of other groups it has those in `others`,
+/// and what `make_group` makes when they are first needed; without it, an operation that needs ranks
+/// that none of them has says which to pass.
 ///
 /// All members must call it, with the same groups. It communicates: a few hundred bytes per rank.
 ///
@@ -36,6 +43,6 @@ struct AdoptedGroup {
 /// do not fit the process groups; `CommError` when that first exchange fails.
 [[nodiscard]] World adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& all,
                           const std::vector<AdoptedGroup>& others = {},
-                          const WorldOptions& options = {});
+                          const WorldOptions& options = {}, GroupMaker make_group = {});
 
 }  // namespace tessera

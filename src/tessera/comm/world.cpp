@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 #include <numeric>
 #include <string_view>
 #include <unordered_set>
@@ -16,6 +17,16 @@ namespace detail {
 namespace {
 
 thread_local std::shared_ptr<WorldState> current_world;
+
+std::mutex process_world_mutex;
+std::shared_ptr<WorldState> process_world;
+
+/// The calling thread's world, or else the process's; null when there is neither.
+std::shared_ptr<WorldState> find_world() {
+  if (current_world != nullptr) return current_world;
+  const std::lock_guard lock(process_world_mutex);
+  return process_world;
+}
 
 /// `TESSERA_CHECK=0` wins over the program's choice: it is there to find out what checks cost.
 bool check_is_on(const WorldOptions& options) {
@@ -82,6 +93,12 @@ Transport& connect(const Group& group) {
   return *state.transport;
 }
 
+void set_process_world(std::shared_ptr<WorldState> world) {
+  // The old world ends outside of the lock: that may take as long as other ranks do.
+  const std::lock_guard lock(process_world_mutex);
+  process_world.swap(world);
+}
+
 CurrentWorld::CurrentWorld(std::shared_ptr<WorldState> world)
     : previous_(std::exchange(current_world, std::move(world))) {}
 
@@ -90,14 +107,15 @@ CurrentWorld::~CurrentWorld() { current_world = std::move(previous_); }
 }  // namespace detail
 
 World World::current() {
+  auto world = detail::find_world();
   TESSERA_CHECK(
-      is_running(),
+      world != nullptr,
       "World::current: the calling thread is no rank; call it inside of the function that "
       "launch or run_ranks runs");
-  return World(detail::current_world);
+  return World(std::move(world));
 }
 
-bool World::is_running() { return detail::current_world != nullptr; }
+bool World::is_running() { return detail::find_world() != nullptr; }
 
 std::int64_t World::rank() const { return state_->rank(); }
 

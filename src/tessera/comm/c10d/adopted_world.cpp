@@ -89,47 +89,6 @@ std::shared_ptr<Peers> meet_peers(std::int64_t rank, const Adopted& whole, const
   }
 }
 
-class AdoptedWorld : public ProcessWorld {
- public:
-  AdoptedWorld(const WorldOptions& options, std::shared_ptr<Peers> peers,
-               std::map<Ranks, Adopted> groups, std::string engine)
-      : ProcessWorld(peers->size(), options, peers),
-        groups_(std::move(groups)),
-        engine_(std::move(engine)) {}
-
-  ~AdoptedWorld() override {
-    post_end();
-    close_transports();
-  }
-  AdoptedWorld(const AdoptedWorld&) = delete;
-  AdoptedWorld& operator=(const AdoptedWorld&) = delete;
-
-  [[nodiscard]] const char* engine() const override { return engine_.c_str(); }
-  [[nodiscard]] const char* engine_of(const GroupState& group) const override {
-    const auto found = groups_.find(group.ranks);
-    return found == groups_.end() ? engine() : found->second.traits.engine.c_str();
-  }
-
-  std::unique_ptr<Transport> make_transport(const GroupState& group) override {
-    const auto found = groups_.find(group.ranks);
-    if (found == groups_.end() && group.ranks.size() == 1) return make_solo_transport(engine());
-    std::vector<std::string> known;
-    for (const auto& [ranks, adopted] : groups_)
-      known.push_back(concat('{', joined(ranks, ","), '}'));
-    TESSERA_CHECK(found != groups_.end(), "group {", joined(group.ranks, ","),
-                  "} is needed in a world of adopted process groups, which has ", joined(known),
-                  "; pass a process group of these ranks, in this order, to adopt");
-    auto channel =
-        std::make_shared<Channel>(found->second.backend, found->second.traits, watch_of(group));
-    return std::make_unique<C10dTransport>(std::move(channel),
-                                           static_cast<std::size_t>(group.index));
-  }
-
- private:
-  std::map<Ranks, Adopted> groups_;
-  std::string engine_;
-};
-
 void check_fits(const AdoptedGroup& group, std::int64_t own_rank, std::int64_t world_size) {
   TESSERA_CHECK(group.group, "adopt: no process group given for ranks {", joined(group.ranks, ","),
                 "}");
@@ -148,11 +107,60 @@ void check_fits(const AdoptedGroup& group, std::int64_t own_rank, std::int64_t w
   }
 }
 
+class AdoptedWorld : public ProcessWorld {
+ public:
+  AdoptedWorld(const WorldOptions& options, std::shared_ptr<Peers> peers,
+               std::map<Ranks, Adopted> groups, std::string engine, GroupMaker make_group)
+      : ProcessWorld(peers->size(), options, peers),
+        groups_(std::move(groups)),
+        engine_(std::move(engine)),
+        make_group_(std::move(make_group)) {}
+
+  ~AdoptedWorld() override {
+    post_end();
+    close_transports();
+  }
+  AdoptedWorld(const AdoptedWorld&) = delete;
+  AdoptedWorld& operator=(const AdoptedWorld&) = delete;
+
+  [[nodiscard]] const char* engine() const override { return engine_.c_str(); }
+  [[nodiscard]] const char* engine_of(const GroupState& group) const override {
+    const auto found = groups_.find(group.ranks);
+    return found == groups_.end() ? engine() : found->second.traits.engine.c_str();
+  }
+
+  std::unique_ptr<Transport> make_transport(const GroupState& group) override {
+    auto found = groups_.find(group.ranks);
+    if (found == groups_.end() && group.ranks.size() == 1) return make_solo_transport(engine());
+    if (found == groups_.end() && make_group_) {
+      const AdoptedGroup made{make_group_(group.ranks), group.ranks};
+      check_fits(made, rank(), size());
+      found = groups_.emplace(group.ranks, take_backend(made.group)).first;
+    }
+    std::vector<std::string> known;
+    for (const auto& [ranks, adopted] : groups_)
+      known.push_back(concat('{', joined(ranks, ","), '}'));
+    TESSERA_CHECK(found != groups_.end(), "group {", joined(group.ranks, ","),
+                  "} is needed in a world of adopted process groups, which has ", joined(known),
+                  "; pass a process group of these ranks, in this order, to adopt");
+    auto channel =
+        std::make_shared<Channel>(found->second.backend, found->second.traits, watch_of(group));
+    return std::make_unique<C10dTransport>(std::move(channel),
+                                           static_cast<std::size_t>(group.index));
+  }
+
+ private:
+  std::map<Ranks, Adopted> groups_;
+  std::string engine_;
+  GroupMaker make_group_;
+};
+
 }  // namespace
 }  // namespace detail
 
 World adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& all,
-            const std::vector<AdoptedGroup>& others, const WorldOptions& options) {
+            const std::vector<AdoptedGroup>& others, const WorldOptions& options,
+            GroupMaker make_group) {
   using namespace detail;
   TESSERA_CHECK(all, "adopt: no process group given");
   const std::int64_t rank = all->getRank();
@@ -166,7 +174,7 @@ World adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& all,
   auto peers = meet_peers(rank, whole, all);
   std::string engine = whole.traits.engine;
   return World(std::make_shared<AdoptedWorld>(options, std::move(peers), std::move(groups),
-                                              std::move(engine)));
+                                              std::move(engine), std::move(make_group)));
 }
 
 }  // namespace tessera

@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "tessera/comm/waiting.h"
+
 namespace tessera::detail {
 namespace {
 
@@ -56,6 +58,7 @@ bool Channel::wait_once(c10d::Work& work, Milliseconds limit, std::string& error
 }
 
 void Channel::wait(const WatchedCall& call, const WorkPtr& work) {
+  const Waiting waiting;
   const bool is_message = call.peer.has_value();
   const bool polls = is_message ? traits_.polls_messages : traits_.polls_collectives;
   const auto begin = Clock::now();

@@ -8,6 +8,7 @@
 #include <typeinfo>
 
 #include "tessera/base/concat.h"
+#include "tessera/comm/waiting.h"
 
 namespace tessera::detail {
 namespace {
@@ -157,7 +158,9 @@ void ThreadHub::run_share(ThreadGroup& group, ThreadSlot& slot, std::size_t shar
 
 void ThreadHub::wait(ThreadGroup& group, const std::shared_ptr<ThreadSlot>& slot,
                      std::size_t member, std::chrono::milliseconds timeout) {
+  if (slot->done) return;
   const auto begin = Clock::now();
+  const Waiting waiting;
   wait_awake(*slot, begin);
   if (slot->done) return;
   Lock lock(mutex_);
