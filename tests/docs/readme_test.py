@@ -53,6 +53,9 @@ def code_is_the_example(root, _):
     for example in ("01_first_dtensor", "plan_a_move"):
         if (root / f"examples/{example}.cpp").read_text(encoding="utf-8") not in shown:
             yield f"README.md: no ```cpp block is examples/{example}.cpp as it is; copy the file there"
+    shown = [block for _, block in blocks(root / "README.md", "python")]
+    if (root / "examples/python/first_dtensor.py").read_text(encoding="utf-8") not in shown:
+        yield "README.md: no ```python block is examples/python/first_dtensor.py; copy the file there"
 
 
 def commands_print_what_is_shown(root, build):

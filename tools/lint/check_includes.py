@@ -19,6 +19,7 @@ LAYERS = {
     "nn": CORE + ["comm", "tensor"],
     "sharded": CORE + ["comm", "tensor", "nn"],
     "checkpoint": CORE + ["comm", "tensor", "nn"],
+    "python": CORE + ["comm", "tensor", "nn", "sharded", "checkpoint"],
 }
 
 # Too heavy for public headers.

@@ -7,6 +7,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/tensor/composite_overrides.h"
+#include "tessera/tensor/fallback_log.h"
 #include "tessera/tensor/fast_kernels.h"
 #include "tessera/tensor/local_call.h"
 #include "tessera/tensor/op_plan.h"
@@ -60,6 +61,7 @@ void run_planned(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (traits.is_random) give_generator(traits, *stack);
   const auto arguments = torch::jit::last(*stack, traits.arguments.size());
   const OpPlan& plan = plan_of(traits, {arguments.data(), arguments.size()});
+  if (plan.is_fallback) FallbackLog::note(traits.name);
   LocalCall call(op, traits, plan, *stack);
   call.run();
 }

@@ -1,0 +1,116 @@
+"""Looking at what happens: communication counted, and layouts drawn."""
+
+import sys
+from typing import List
+
+import torch
+
+from . import _C
+from ._C import CommRecord
+from .errors import InvalidArgument
+
+__all__ = ["CommDebugMode", "CommRecord", "visualize_sharding"]
+
+
+class CommCounts(dict):
+    """Counts by operation, with 0 for what did not occur. An operation is named by its op of
+    `torch.ops.c10d_functional` as in PyTorch, or by its name: `counts["all_reduce"]`."""
+
+    def __missing__(self, key) -> int:
+        if isinstance(key, str):
+            return next((count for op, count in self.items() if _name_of(op) == key), 0)
+        return next((count for op, count in self.items() if _name_of(op) == _name_of(key)), 0)
+
+
+def _name_of(op) -> str:
+    return op if isinstance(op, str) else op.__name__.rsplit(".")[-1]
+
+
+def _op_of(name: str):
+    return getattr(torch.ops.c10d_functional, name, name) if name in _PYTORCH_OPS else name
+
+
+_PYTORCH_OPS = frozenset(("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor",
+                          "all_to_all_single", "broadcast", "all_reduce_coalesced",
+                          "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"))
+
+
+class CommDebugMode:
+    """Counts the communication of the calling rank while it is entered.
+
+        with CommDebugMode() as comm_mode:
+            model(x).sum().backward()
+        comm_mode.get_total_counts(), comm_mode.get_comm_counts(), print(comm_mode)
+
+    Entering it anew forgets what was counted before. Each rank has its own.
+    """
+
+    def __init__(self) -> None:
+        self._recording = _C.Recording()
+
+    def __enter__(self) -> "CommDebugMode":
+        self._recording.clear()
+        self._recording.enter()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._recording.exit()
+
+    def get_total_counts(self) -> int:
+        """How many communications there were."""
+        return self._recording.total_count()
+
+    def get_comm_counts(self) -> CommCounts:
+        """How many there were of each operation."""
+        return CommCounts({_op_of(name): count for name, count in self._recording.counts().items()})
+
+    @property
+    def records(self) -> List[CommRecord]:
+        """Every communication with its group, cause, bytes and time."""
+        return self._recording.records()
+
+    @property
+    def received_bytes(self) -> int:
+        return self._recording.received_bytes()
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._recording.sent_bytes()
+
+    def gathered(self, group) -> List[CommRecord]:
+        """The records of all members of a group, which all must call it."""
+        from .functional_collectives import _resolve
+
+        return self._recording.gathered(_resolve(group))
+
+    def json(self) -> str:
+        """The records as JSON."""
+        return self._recording.json()
+
+    def chrome_trace(self) -> str:
+        """The records as a trace that Perfetto and chrome://tracing open."""
+        return _C.chrome_trace(self._recording.records())
+
+    def __str__(self) -> str:
+        return self._recording.table()
+
+
+def visualize_sharding(dtensor: torch.Tensor, header: str = "", use_rich: bool = False) -> None:
+    """Prints who owns what of a DTensor, on the first rank of its mesh.
+
+    Args:
+        header: a line to print first.
+        use_rich: paint every rank's cells in its colour.
+    """
+    if not _C.is_dtensor(dtensor):
+        raise InvalidArgument("visualize_sharding: a plain tensor given, a DTensor is needed; make one "
+                              "with tessera.distribute_tensor")
+    if dtensor.numel() == 0:
+        return
+    coordinate = dtensor.device_mesh.get_coordinate()
+    if coordinate is None or any(coordinate):
+        return
+    if header:
+        print(header)
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    print(_C.picture(dtensor, not encoding.lower().startswith("utf"), use_rich), end="")

@@ -1,0 +1,68 @@
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tessera/base/concat.h"
+#include "tessera/comm/traffic.h"
+#include "tessera/python/bindings.h"
+
+namespace tessera::python {
+namespace {
+
+/// A `CommDebugMode` that Python enters and leaves.
+class Recording {
+ public:
+  void enter() {
+    if (depth_++ == 0) scope_.reset(new CommDebugMode::Scope(traffic_.record()));
+  }
+  void exit() {
+    if (depth_ > 0 && --depth_ == 0) scope_.reset();
+  }
+  [[nodiscard]] CommDebugMode& traffic() { return traffic_; }
+
+ private:
+  CommDebugMode traffic_;
+  std::unique_ptr<CommDebugMode::Scope> scope_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+void bind_traffic(py::module_& module) {
+  py::class_<CommRecord>(module, "CommRecord", "One communication of one rank.")
+      .def_readonly("name", &CommRecord::name)
+      .def_readonly("group", &CommRecord::group)
+      .def_readonly("cause", &CommRecord::cause)
+      .def_readonly("rank", &CommRecord::rank)
+      .def_readonly("sent_bytes", &CommRecord::sent_bytes)
+      .def_readonly("received_bytes", &CommRecord::received_bytes)
+      .def_property_readonly(
+          "seconds",
+          [](const CommRecord& self) {
+            return std::chrono::duration<double>(self.duration).count();
+          })
+      .def("__repr__", [](const CommRecord& self) {
+        return concat("CommRecord(", self.name, " on ", self.group, ", rank ", self.rank, ": ",
+                      self.received_bytes, " B in, ", self.sent_bytes, " B out",
+                      self.cause.empty() ? "" : ", for ", self.cause, ")");
+      });
+  py::class_<Recording>(module, "Recording")
+      .def(py::init<>())
+      .def("enter", &Recording::enter)
+      .def("exit", &Recording::exit)
+      .def("clear", [](Recording& self) { self.traffic().clear(); })
+      .def("records", [](Recording& self) { return self.traffic().records(); })
+      .def("counts", [](Recording& self) { return self.traffic().counts(); })
+      .def("total_count", [](Recording& self) { return self.traffic().total_count(); })
+      .def("received_bytes", [](Recording& self) { return self.traffic().received_bytes(); })
+      .def("sent_bytes", [](Recording& self) { return self.traffic().sent_bytes(); })
+      .def(
+          "gathered",
+          [](Recording& self, const Group& group) { return self.traffic().gathered(group); },
+          py::call_guard<py::gil_scoped_release>())
+      .def("table", [](Recording& self) { return self.traffic().table(); })
+      .def("json", [](Recording& self) { return self.traffic().json(); });
+  module.def("chrome_trace", &chrome_trace);
+}
+
+}  // namespace tessera::python

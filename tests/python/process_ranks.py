@@ -1,0 +1,116 @@
+"""The package on ranks that are processes: run by torchrun, mpirun or tessera_run.
+
+process_ranks.py ENGINE: ENGINE is what `tessera` must have chosen by itself.
+"""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import tessera
+from tessera import DTensor, Replicate, Shard, distribute_tensor
+from tessera.debug import CommDebugMode
+from tessera.experimental import local_map
+from tessera.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+torch.set_num_threads(1)
+
+
+def check_moves(mesh):
+    whole = torch.arange(35.0).reshape(7, 5)
+    x = distribute_tensor(whole, mesh, [Shard(0)])
+    for placement in (Shard(1), Replicate(), Shard(0)):
+        x = x.redistribute(placements=[placement])
+        assert torch.equal(x.full_tensor(), whole)
+    torch.testing.assert_close((x @ x.t()).full_tensor(), whole @ whole.t())
+
+
+def check_sub_meshes(size):
+    """Groups of some ranks are made when they are needed."""
+    if size % 2:
+        return
+    mesh = tessera.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("dp", "tp"))
+    whole = torch.arange(24.0).reshape(6, 4)
+    x = distribute_tensor(whole, mesh, [Shard(0), Shard(1)])
+    y = x.redistribute(placements=[Shard(0), Replicate()])
+    assert torch.equal(y.full_tensor(), whole)
+    total = tessera.functional_collectives.all_reduce(torch.ones(2), "sum", mesh["tp"])
+    assert float(total[0]) == size // 2
+    upside_down = tessera.DeviceMesh("cpu", list(reversed(range(size))))
+    z = distribute_tensor(whole, upside_down, [Shard(0)])
+    assert torch.equal(z.full_tensor(), whole)
+
+
+def check_local_map(mesh):
+    w, x = torch.ones(4, 6), torch.ones(6, 3)
+
+    def multiply(a, b):
+        return tessera.functional_collectives.all_reduce(a @ b, "sum", mesh).wait()
+
+    mapped = local_map(multiply, out_placements=[Replicate()], in_placements=([Shard(1)], [Shard(0)]))
+    with CommDebugMode() as counted:
+        y = mapped(distribute_tensor(w, mesh, [Shard(1)], src_data_rank=None),
+                   distribute_tensor(x, mesh, [Shard(0)], src_data_rank=None))
+    assert counted.get_total_counts() == 1
+    assert torch.equal(y.to_local(), w @ x)
+
+
+def losses_of(net, x):
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    return losses
+
+
+def check_training(mesh):
+    def model():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+
+    x = torch.linspace(-1, 1, 40).reshape(5, 8)
+    expected = losses_of(model(), x)
+    net = parallelize_module(model(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    assert isinstance(net[0].weight, DTensor)
+    torch.testing.assert_close(torch.tensor(losses_of(net, x)), torch.tensor(expected))
+
+
+def check_started_anew():
+    """A mesh made after torch.distributed was started anew uses its new groups."""
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method="env://")
+    mesh = tessera.init_device_mesh("cpu", (dist.get_world_size(),))
+    check_moves(mesh)
+    dist.destroy_process_group()
+
+
+def main():
+    engine = sys.argv[1]
+    if "late" in sys.argv:
+        dist.init_process_group("gloo")
+    tessera.init()
+    mesh = tessera.init_device_mesh("cpu", (tessera.get_world_size(),), mesh_dim_names=("tp",))
+    group = mesh.get_group()
+    assert group.engine == engine, f"{group.engine} instead of {engine}"
+    check_moves(mesh)
+    check_sub_meshes(mesh.size())
+    check_local_map(mesh)
+    check_training(mesh)
+    if "late" in sys.argv:
+        assert dist.is_initialized() and dist.get_rank() == tessera.get_rank()
+        check_started_anew()
+    if "fail" in sys.argv and tessera.get_rank() == 1:
+        raise RuntimeError("rank 1 gives up")
+    if "fail" in sys.argv:
+        tessera.functional_collectives.barrier()
+    print(f"rank {tessera.get_rank() if 'late' not in sys.argv else '?'} is done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
