@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from . import _C
+from .errors import InvalidArgument
 
 __all__ = ["get_rank", "get_world_size", "init", "is_initialized", "run_ranks", "shutdown"]
 
@@ -67,9 +68,9 @@ def init(engine: Optional[str] = None, *, timeout: Optional[float] = None) -> No
             engines of tessera.
         timeout: how long a rank waits for the others in one operation, in seconds; 60 unless given.
     """
-    if _C.is_running() and not _is_outdated():
+    if _C.is_running():
+        _check_group()
         return
-    shutdown()
     if engine is None:
         engine = "torch" if _is_torch_job() else None
     if engine == "torch":
@@ -95,10 +96,13 @@ def _is_torch_job() -> bool:
         name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
 
-def _is_outdated() -> bool:
-    """True when torch.distributed was started anew since its group was adopted."""
-    return (_adopted is not None and _C.is_process_world() and dist.is_initialized()
-            and dist.group.WORLD is not _adopted)
+def _check_group() -> None:
+    """Refuses a group of torch.distributed that was destroyed since it was adopted."""
+    if _adopted is None or not _C.is_process_world():
+        return
+    if not dist.is_initialized() or dist.group.WORLD is not _adopted:
+        raise InvalidArgument("the process group that tessera uses was destroyed; call tessera.shutdown() "
+                              "before torch.distributed.destroy_process_group(), and make meshes anew")
 
 
 def _adopt(timeout: Optional[float]) -> None:
@@ -118,7 +122,9 @@ def _adopt(timeout: Optional[float]) -> None:
 
 def _ensure() -> None:
     """Makes sure that the calling thread is a rank."""
-    if not _C.is_running() or _adopted is not None and _is_outdated():
+    if _C.is_running():
+        _check_group()
+    else:
         init()
 
 

@@ -65,7 +65,7 @@ def losses_of(net, x):
         loss = net(x).square().mean()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     return losses
 
 
@@ -79,15 +79,6 @@ def check_training(mesh):
     net = parallelize_module(model(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     assert isinstance(net[0].weight, DTensor)
     torch.testing.assert_close(torch.tensor(losses_of(net, x)), torch.tensor(expected))
-
-
-def check_started_anew():
-    """A mesh made after torch.distributed was started anew uses its new groups."""
-    dist.destroy_process_group()
-    dist.init_process_group("gloo", init_method="env://")
-    mesh = tessera.init_device_mesh("cpu", (dist.get_world_size(),))
-    check_moves(mesh)
-    dist.destroy_process_group()
 
 
 def main():
@@ -104,12 +95,7 @@ def main():
     check_training(mesh)
     if "late" in sys.argv:
         assert dist.is_initialized() and dist.get_rank() == tessera.get_rank()
-        check_started_anew()
-    if "fail" in sys.argv and tessera.get_rank() == 1:
-        raise RuntimeError("rank 1 gives up")
-    if "fail" in sys.argv:
-        tessera.functional_collectives.barrier()
-    print(f"rank {tessera.get_rank() if 'late' not in sys.argv else '?'} is done", flush=True)
+    print(f"rank {tessera.get_rank()} is done", flush=True)
 
 
 if __name__ == "__main__":

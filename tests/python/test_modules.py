@@ -42,7 +42,7 @@ def losses_of(net, x, optimizer_kind, steps=4):
         loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     return losses
 
 
@@ -86,7 +86,7 @@ def test_tensor_parallel_plan_trains_alike(on_ranks):
             for p in net.parameters():
                 p.grad.mul_(scale)
             optimizer.step()
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
         assert losses == pytest.approx(expected, rel=1e-4)
 
     on_ranks(check)

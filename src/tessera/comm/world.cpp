@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/comm/current_world.h"
 #include "tessera/comm/route.h"
 #include "tessera/comm/world_state.h"
 

@@ -85,10 +85,6 @@ class WorldState : public std::enable_shared_from_this<WorldState> {
 /// `InvalidArgument` when the world has ended.
 Transport& connect(const Group& group);
 
-/// Makes `world` the `World::current()` of all threads that are no ranks themselves: for programs in
-/// which no function of ours runs all the time that the process is a rank. Null takes it back.
-void set_process_world(std::shared_ptr<WorldState> world);
-
 /// Makes `world` the calling thread's `World::current()` while alive.
 class CurrentWorld {
  public:

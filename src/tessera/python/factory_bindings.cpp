@@ -51,24 +51,24 @@ void bind_factories(py::module_& module) {
   bind_sized(module, "empty", &empty);
   bind_sized(module, "rand", &rand);
   bind_sized(module, "randn", &randn);
-  module.def("full", [](const Sizes& sizes, py::handle number, const DeviceMesh& mesh,
-                        py::handle placements, std::optional<at::ScalarType> dtype,
-                        bool requires_grad) {
-    const Placements wanted = placements_from(placements);
-    const at::Scalar value = scalar_from(number);
-    const py::gil_scoped_release no_gil;
-    return full(sizes, value, mesh, wanted, options_of(dtype, requires_grad));
-  });
-  module.def("arange", [](py::handle start, py::handle end, py::handle step,
-                          const DeviceMesh& mesh, py::handle placements,
-                          std::optional<at::ScalarType> dtype, bool requires_grad) {
-    const Placements wanted = placements_from(placements);
-    const at::Scalar first = scalar_from(start);
-    const at::Scalar last = scalar_from(end);
-    const at::Scalar stride = scalar_from(step);
-    const py::gil_scoped_release no_gil;
-    return arange(first, last, stride, mesh, wanted, options_of(dtype, requires_grad));
-  });
+  module.def("full",
+             [](const Sizes& sizes, py::handle number, const DeviceMesh& mesh,
+                py::handle placements, std::optional<at::ScalarType> dtype, bool requires_grad) {
+               const Placements wanted = placements_from(placements);
+               const at::Scalar value = scalar_from(number);
+               const py::gil_scoped_release no_gil;
+               return full(sizes, value, mesh, wanted, options_of(dtype, requires_grad));
+             });
+  module.def("arange",
+             [](py::handle start, py::handle end, py::handle step, const DeviceMesh& mesh,
+                py::handle placements, std::optional<at::ScalarType> dtype, bool requires_grad) {
+               const Placements wanted = placements_from(placements);
+               const at::Scalar first = scalar_from(start);
+               const at::Scalar last = scalar_from(end);
+               const at::Scalar stride = scalar_from(step);
+               const py::gil_scoped_release no_gil;
+               return arange(first, last, stride, mesh, wanted, options_of(dtype, requires_grad));
+             });
 }
 
 }  // namespace tessera::python

@@ -66,8 +66,7 @@ class Leaves {
 
   /// Leaf i as a Python object; `original` where it is no tensor or was not replaced.
   [[nodiscard]] py::object at(std::size_t i, PyObject* original) const {
-    if (mapped_[i].kind != LeafKind::tensor ||
-        THPVariable_Unpack(original).is_same(tensors_[i])) {
+    if (mapped_[i].kind != LeafKind::tensor || THPVariable_Unpack(original).is_same(tensors_[i])) {
       return py::reinterpret_borrow<py::object>(original);
     }
     return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensors_[i]));

@@ -14,9 +14,7 @@ namespace {
 using Sizes = std::vector<std::int64_t>;
 using Names = std::vector<std::string>;
 
-py::tuple coordinate_of(const DeviceMesh& mesh) {
-  return py::tuple(py::cast(*mesh.coordinate()));
-}
+py::tuple coordinate_of(const DeviceMesh& mesh) { return py::tuple(py::cast(*mesh.coordinate())); }
 
 }  // namespace
 
@@ -59,15 +57,12 @@ void bind_meshes(py::module_& module) {
            })
       .def("_world_rank", [](const DeviceMesh& self) { return self.world().rank(); })
       .def("_group", [](const DeviceMesh& self) { return self.group(); })
-      .def("_group_along",
-           [](const DeviceMesh& self, std::int64_t dim) { return self.group(dim); })
+      .def("_group_along", [](const DeviceMesh& self, std::int64_t dim) { return self.group(dim); })
       .def("_slice", [](const DeviceMesh& self, const Names& names) { return self.slice(names); })
       .def("_flatten_to",
            [](const DeviceMesh& self, const std::string& name) { return self.flatten(name); })
-      .def("_unflatten_to",
-           [](const DeviceMesh& self, std::int64_t dim, const Sizes& sizes, const Names& names) {
-             return self.unflatten(dim, sizes, names);
-           })
+      .def("_unflatten_to", [](const DeviceMesh& self, std::int64_t dim, const Sizes& sizes,
+                               const Names& names) { return self.unflatten(dim, sizes, names); })
       .def_static("_of_group",
                   [](const Group& group, const std::string& device_type, const std::string& name) {
                     return DeviceMesh::from_group(group, device_type, name);

@@ -1,6 +1,5 @@
-#include "tessera/python/bindings.h"
-
 #include "tessera/comm/waiting.h"
+#include "tessera/python/bindings.h"
 
 namespace tessera::python {
 namespace {

@@ -18,9 +18,9 @@ struct PlacementTypes {
 PlacementTypes types;
 
 [[noreturn]] void throw_no_placement(py::handle object) {
-  throw py::type_error(
-      concat("a placement is Shard(dim), Replicate() or Partial(reduce_op), one for each mesh dim; ",
-             std::string(py::repr(object)), " given"));
+  throw py::type_error(concat(
+      "a placement is Shard(dim), Replicate() or Partial(reduce_op), one for each mesh dim; ",
+      std::string(py::repr(object)), " given"));
 }
 
 /// What PyTorch's own classes say about themselves.
@@ -102,8 +102,8 @@ std::optional<Placements> optional_placements_from(py::handle sequence) {
 py::tuple tuple_of(const Placements& placements) {
   py::tuple result(placements.size());
   for (std::size_t i = 0; i < placements.size(); ++i) {
-    result[i] = std::visit([](const auto& placement) { return py::cast(placement); },
-                           placements[i]);
+    result[i] =
+        std::visit([](const auto& placement) { return py::cast(placement); }, placements[i]);
   }
   return result;
 }
@@ -156,11 +156,10 @@ void bind_placements(py::module_& module) {
                                  [](const Partial& self) { return to_string(self.op); })
           .def("__repr__",
                [](const Partial& self) { return concat("Partial(", to_string(self.op), ")"); })
-          .def(py::pickle(
-              [](const Partial& self) { return py::make_tuple(to_string(self.op)); },
-              [](const py::tuple& state) {
-                return Partial(parse_reduce_op(state[0].cast<std::string>()));
-              }));
+          .def(py::pickle([](const Partial& self) { return py::make_tuple(to_string(self.op)); },
+                          [](const py::tuple& state) {
+                            return Partial(parse_reduce_op(state[0].cast<std::string>()));
+                          }));
   types = {replicate.ptr(), shard.ptr(), strided.ptr(), partial.ptr()};
 }
 

@@ -49,9 +49,8 @@ at::Tensor py_redistribute(const at::Tensor& tensor, const DeviceMesh* mesh, py:
                            bool async_op, OptionalDtype forward_dtype,
                            OptionalDtype backward_dtype) {
   const Placements wanted = placements_from(placements);
-  const RedistributeOptions options{.async_op = async_op,
-                                    .forward_dtype = forward_dtype,
-                                    .backward_dtype = backward_dtype};
+  const RedistributeOptions options{
+      .async_op = async_op, .forward_dtype = forward_dtype, .backward_dtype = backward_dtype};
   const py::gil_scoped_release no_gil;
   if (mesh == nullptr) return redistribute(tensor, wanted, options);
   return redistribute(tensor, *mesh, wanted, options);

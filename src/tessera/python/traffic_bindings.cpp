@@ -36,11 +36,10 @@ void bind_traffic(py::module_& module) {
       .def_readonly("rank", &CommRecord::rank)
       .def_readonly("sent_bytes", &CommRecord::sent_bytes)
       .def_readonly("received_bytes", &CommRecord::received_bytes)
-      .def_property_readonly(
-          "seconds",
-          [](const CommRecord& self) {
-            return std::chrono::duration<double>(self.duration).count();
-          })
+      .def_property_readonly("seconds",
+                             [](const CommRecord& self) {
+                               return std::chrono::duration<double>(self.duration).count();
+                             })
       .def("__repr__", [](const CommRecord& self) {
         return concat("CommRecord(", self.name, " on ", self.group, ", rank ", self.rank, ": ",
                       self.received_bytes, " B in, ", self.sent_bytes, " B out",

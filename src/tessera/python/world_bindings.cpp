@@ -10,6 +10,7 @@
 #include "tessera/base/check.h"
 #include "tessera/comm/c10d.h"
 #include "tessera/comm/c10d/engines.h"
+#include "tessera/comm/current_world.h"
 #include "tessera/comm/launch_process.h"
 #include "tessera/comm/log.h"
 #include "tessera/comm/world.h"
@@ -132,9 +133,10 @@ void bind_worlds(py::module_& module) {
     if (process_world != nullptr) process_world->fail(what);
   });
   module.def("is_running", [] { return World::is_running(); });
-  module.def("is_process_world",
-             [] { return process_world != nullptr && World::is_running() &&
-                         &World::current().state() == process_world.get(); });
+  module.def("is_process_world", [] {
+    return process_world != nullptr && World::is_running() &&
+           &World::current().state() == process_world.get();
+  });
   module.def("world_rank", [] { return World::current().rank(); });
   module.def("world_size", [] { return World::current().size(); });
   module.def("world_engine", [] { return World::current().engine(); });
