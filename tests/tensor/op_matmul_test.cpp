@@ -44,8 +44,9 @@ OpArguments of_addmm(Random& random) {
 
 OpArguments of_addmv(Random& random) {
   const auto m = full_size(random), k = any_size(random);
-  return {
-      {doubles(random, broadcastable(random, {m})), doubles(random, {m, k}), doubles(random, {k})}};
+  // libtorch forgets to broadcast what is added to an empty product.
+  const auto added = k == 0 ? Shape{m} : broadcastable(random, {m});
+  return {{doubles(random, added), doubles(random, {m, k}), doubles(random, {k})}};
 }
 
 OpArguments of_baddbmm(Random& random) {

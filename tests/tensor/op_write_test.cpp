@@ -221,13 +221,6 @@ const std::vector<OpEntry>& view_writes() {
          return viewed(a, [&](auto& x) { x.t().slice(1, 1).mul_(2).select(0, 0).add_(1); });
        },
        kCheck},
-      {"chunks", of_rows,
-       [](A a) {
-         return viewed(a, [&](auto& x) {
-           for (auto& part : x.chunk(2, 1)) part.mul_(3);
-         });
-       },
-       kCheck},
       {"column", of_rows,
        [](A a) { return viewed(a, [&](auto& x) { x.select(1, a.number(1)).fill_(2); }); }, kCheck},
       {"detached", of_rows,
@@ -268,8 +261,6 @@ const std::vector<OpEntry>& view_writes() {
        kCheck},
       {"slice_copied", of_rows,
        [](A a) { return viewed(a, [&](auto& x) { x.slice(1, 1).copy_(x.slice(1, 0, -1) * 1); }); },
-       kCheck},
-      {"split", of_rows, [](A a) { return viewed(a, [&](auto& x) { x.split(1, 1)[0].add_(5); }); },
        kCheck},
       {"squeezed", of_rows,
        [](A a) { return viewed(a, [&](auto& x) { x.unsqueeze(0).squeeze(0).mul_(2); }); }, kCheck},

@@ -94,8 +94,8 @@ BatchRoute find_route(WorldState& world, const BatchQuestion& question) {
                                .cost = world.cost_model()})
                 .is_local();
   };
-  const bool is_one_trip = plan.batches.size() == 1 &&
-                           std::none_of(route.alone.begin(), route.alone.end(), moves);
+  const bool is_one_trip =
+      plan.batches.size() == 1 && std::none_of(route.alone.begin(), route.alone.end(), moves);
   route.agrees_in_trip = is_one_trip && route.participants && route.trips.size() == 1 &&
                          route.trips.front().group == *route.participants;
   route.fingerprint = {kRedistribute, call_text(question)};

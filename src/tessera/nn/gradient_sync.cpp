@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -12,6 +11,7 @@
 #include "tessera/comm/recorder.h"
 #include "tessera/nn/bucket_move.h"
 #include "tessera/tensor/dtensor_meta.h"
+#include "tessera/tensor/places_gradient.h"
 
 namespace tessera::nn {
 namespace {
@@ -90,7 +90,7 @@ class Collector {
   int pass_ = kNoPass;
 };
 
-class Hook final : public torch::autograd::PostAccumulateGradHook {
+class Hook final : public tessera::detail::PlacesGradient {
  public:
   explicit Hook(std::shared_ptr<Collector> collector) : collector_(std::move(collector)) {}
   void operator()(const torch::autograd::Variable& parameter) override {

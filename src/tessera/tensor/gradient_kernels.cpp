@@ -4,12 +4,14 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "tessera/comm/recorder.h"
 #include "tessera/tensor/conversion.h"
 #include "tessera/tensor/dispatch.h"
 #include "tessera/tensor/dtensor_meta.h"
 #include "tessera/tensor/memory_order.h"
+#include "tessera/tensor/places_gradient.h"
 #include "tessera/tensor/rules.h"
 
 namespace tessera::detail {
@@ -21,12 +23,17 @@ namespace {
 // weight is often a sum that is still to be done. A leaf's `grad` is what users and optimizers see, so
 // there it is brought into the leaf's own layout, once. Autograd stores a gradient for the first time
 // by `detach`, or by `new_empty_strided` and `copy_`, and adds later ones in place, which keeps the
-// layout.
+// layout. Leaves with a `PlacesGradient` hook are left to it.
 
 /// The node that autograd is at; null outside of a backward pass.
 const torch::autograd::Node* current_node() {
   if (torch::autograd::get_current_graph_task_id() == -1) return nullptr;
   return torch::autograd::get_current_node().get();
+}
+
+bool is_placed_by_a_hook(const at::Tensor& leaf) {
+  const auto& hook = torch::autograd::impl::post_acc_grad_hooks(leaf);
+  return dynamic_cast<const PlacesGradient*>(hook.get()) != nullptr;
 }
 
 /// The layout for a tensor that autograd is about to store as a leaf's gradient; nothing otherwise.
@@ -36,6 +43,7 @@ std::optional<Layout> leaf_layout(const torch::autograd::Node* node, const DTens
   if (accumulate == nullptr || accumulate->variable.grad().defined()) return std::nullopt;
   const auto* leaf = dtensor_meta(accumulate->variable);
   if (leaf == nullptr || !(leaf->mesh() == gradient.mesh())) return std::nullopt;
+  if (is_placed_by_a_hook(accumulate->variable)) return std::nullopt;
   const Layout layout = gradient_layout(leaf->layout());
   return layout.shape() == gradient.layout().shape() ? std::optional(layout) : std::nullopt;
 }
