@@ -7,9 +7,7 @@
 #include "tessera/base/check.h"
 #include "tessera/nn/hook_points.h"
 #include "tessera/nn/module_paths.h"
-#include "tessera/nn/module_tensors.h"
-#include "tessera/nn/replicate_rest.h"
-#include "tessera/tensor/in_place.h"
+#include "tessera/nn/replicate_plain.h"
 
 namespace tessera::nn {
 namespace {
@@ -42,18 +40,6 @@ DistributedModules& distributed_modules() {
 
 }  // namespace
 
-namespace detail {
-
-void replicate_rest(torch::nn::Module& module, const DeviceMesh& mesh,
-                    const DistributeOptions& options) {
-  const Placements replicated(static_cast<std::size_t>(mesh.ndim()), Replicate());
-  for (const auto& own : all_tensors(module)) {
-    if (!is_dtensor(own.tensor)) distribute_in_place(own.tensor, mesh, replicated, options);
-  }
-}
-
-}  // namespace detail
-
 void distribute_module(torch::nn::Module& module, const DeviceMesh& mesh,
                        const PartitionFn& partition_fn, const InputFn& input_fn,
                        const OutputFn& output_fn, const DistributeOptions& options) {
@@ -69,7 +55,7 @@ void distribute_module(torch::nn::Module& module, const DeviceMesh& mesh,
       partition_fn(place.path, *place.module, mesh);
     }
   }
-  detail::replicate_rest(module, mesh, options);
+  detail::replicate_plain(module, mesh, options);
   if (input_fn) {
     detail::hook_points(root).before->add_forward_pre_hook(
         [input_fn, mesh](torch::nn::Module& called, TensorLeaves inputs) {

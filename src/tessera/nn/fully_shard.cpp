@@ -7,6 +7,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/nn/gradient_sync.h"
+#include "tessera/nn/module_tensors.h"
 #include "tessera/nn/replicate_plain.h"
 #include "tessera/tensor/conversion.h"
 #include "tessera/tensor/dtensor_meta.h"
@@ -83,7 +84,8 @@ void fully_shard(torch::nn::Module& module, const DeviceMesh& mesh,
                  const FullyShardOptions& options) {
   const std::size_t mesh_dim = mesh_dim_of(mesh, options.mesh_dim);
   check_whole(module, mesh_dim);
-  detail::replicate_plain(kName, module, mesh);
+  detail::check_one_mesh(kName, module, mesh);
+  detail::replicate_plain(module, mesh);
   const auto parameters = detail::parameters_of(module);
   std::int64_t largest = 1;
   for (const auto& parameter : parameters) {

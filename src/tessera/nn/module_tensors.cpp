@@ -1,5 +1,7 @@
 #include "tessera/nn/module_tensors.h"
 
+#include <algorithm>
+
 #include "tessera/nn/module_paths.h"
 
 namespace tessera::nn::detail {
@@ -23,6 +25,18 @@ std::vector<NamedTensor> all_tensors(torch::nn::Module& root) {
     }
   }
   return tensors;
+}
+
+std::vector<at::Tensor> parameters_of(const torch::nn::Module& root) {
+  std::vector<at::Tensor> parameters;
+  // A module that is registered twice, or a weight that two share, is met twice.
+  for (const auto& parameter : root.parameters()) {
+    const bool is_known =
+        std::any_of(parameters.begin(), parameters.end(),
+                    [&](const at::Tensor& other) { return other.is_same(parameter); });
+    if (parameter.defined() && !is_known) parameters.push_back(parameter);
+  }
+  return parameters;
 }
 
 }  // namespace tessera::nn::detail

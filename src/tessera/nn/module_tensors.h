@@ -25,4 +25,7 @@ struct NamedTensor {
 /// appears under both names.
 [[nodiscard]] std::vector<NamedTensor> all_tensors(torch::nn::Module& root);
 
+/// Returns the parameters of a module and of all below it, each once.
+[[nodiscard]] std::vector<at::Tensor> parameters_of(const torch::nn::Module& root);
+
 }  // namespace tessera::nn::detail

@@ -7,7 +7,7 @@
 #include "tessera/nn/module_paths.h"
 #include "tessera/nn/near_names.h"
 #include "tessera/nn/path_pattern.h"
-#include "tessera/nn/replicate_rest.h"
+#include "tessera/nn/replicate_plain.h"
 #include "tessera/nn/style_actions.h"
 #include "tessera/tensor/in_place.h"
 
@@ -121,7 +121,7 @@ void parallelize_module(torch::nn::Module& module, const DeviceMesh& mesh, const
   const DistributeOptions source{.src_data_rank = options.src_data_rank};
   for (const auto& actions : all) apply(actions, mesh, mesh_dim, source);
   if (options.activations == Activations::distributed) {
-    detail::replicate_rest(module, mesh, source);
+    detail::replicate_plain(module, mesh, source);
   }
 }
 

@@ -1,10 +1,7 @@
 #pragma once
 
-#include <vector>
-
-#include <ATen/core/Tensor.h>
-
 #include "tessera/comm/device_mesh.h"
+#include "tessera/tensor/dtensor.h"
 
 namespace torch::nn {
 class Module;
@@ -12,13 +9,12 @@ class Module;
 
 namespace tessera::nn::detail {
 
-/// Returns the parameters of a module and all below it, each once.
-[[nodiscard]] std::vector<at::Tensor> parameters_of(const torch::nn::Module& module);
+/// Makes DTensors of all parameters and buffers of a module that are plain, replicated on `mesh`.
+void replicate_plain(torch::nn::Module& module, const DeviceMesh& mesh,
+                     const DistributeOptions& options = {});
 
-/// Makes the plain parameters and buffers of a module DTensors, replicated on `mesh`.
-///
-/// Throws `InvalidArgument` that names `function` when one is a DTensor on another mesh; then nothing
-/// has changed.
-void replicate_plain(const char* function, const torch::nn::Module& module, const DeviceMesh& mesh);
+/// Throws `InvalidArgument` that names `function` when a parameter or buffer is a DTensor on another
+/// mesh.
+void check_one_mesh(const char* function, torch::nn::Module& module, const DeviceMesh& mesh);
 
 }  // namespace tessera::nn::detail
