@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""compare.py BENCH_DIR: DTensors beside PyTorch's DTensor, and a large move beside JAX.
+"""compare.py BENCH_DIR [PART...]: DTensors beside PyTorch's DTensor, and a large move beside JAX.
 
 Everything is measured in one run, in turns, on this machine. BENCH_DIR has the built programs. The
+parts are ops, instructions, moves, jax and lists; without any all of them are measured. The
 interpreter that runs this must have torch; JAX is looked for in the interpreter that TESSERA_JAX names,
 and left out without it:
 
@@ -18,6 +19,7 @@ import sys
 import tempfile
 
 ROUNDS = int(os.environ.get("TESSERA_BENCH_ROUNDS", "3"))
+JAX_ROUNDS = 7
 TIMEOUT = 300
 
 bench = pathlib.Path(sys.argv[1]).resolve()
@@ -122,28 +124,38 @@ def compare_moves():
     commands["PyTorch on gloo"] = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
         str(here / "pytorch_bench.py"), "move"]
-    if "TESSERA_JAX" in os.environ:
-        commands["JAX"] = [os.environ["TESSERA_JAX"], str(here / "jax_bench.py")]
     times = {}
-    for (label, _, engine), rows in measure(commands).items():
-        name = f"{label}, {engine}" if label == "JAX" else label
-        times[name] = (median([row["ms"] for row in rows]), min(row["least_ms"] for row in rows),
-                       median([row.get("cpu_ms", 0) for row in rows]))
+    for (label, _, _), rows in measure(commands).items():
+        times[label] = (median([row["ms"] for row in rows]), min(row["least_ms"] for row in rows))
     base = times.get("PyTorch on gloo")
     print(f"\n{'64 MB, S(0) -> S(1), 4 ranks':32}{'median ms':>10}{'least':>10}"
           f"{'PyTorch is slower by':>24}")
-    for name, (time, least, _) in sorted(times.items(), key=lambda item: item[1]):
+    for name, (time, least) in sorted(times.items(), key=lambda item: item[1]):
         print(f"{name:32}{time:10.1f}{least:10.1f}" + (f"{base[0] / time:23.1f}x" if base else ""))
-    jax = [time for name, time in times.items() if name.startswith("JAX")]
-    ours = times.get("tessera on threads")
-    if jax and ours:
-        best = [min(column) for column in zip(*jax)]
-        print(f"threads beside JAX's best: {best[0] / ours[0]:.1f}x by the median, "
-              f"{best[1] / ours[1]:.1f}x by the least, {best[2] / ours[2]:.1f}x by the time that "
-              "all cores spend, which other work on the machine changes least")
 
 
-compare_ops()
-count_instructions()
-compare_moves()
-compare_lists()
+def compare_with_jax():
+    """Both take turns, since what else the machine does changes from one second to the next."""
+    if "TESSERA_JAX" not in os.environ:
+        print("\nleft out: JAX, since TESSERA_JAX names no interpreter that has it")
+        return
+    ratios = {"ms": [], "least_ms": [], "cpu_ms": []}
+    print(f"\n{'64 MB, S(0) -> S(1), 4 ranks, ms':36}{'threads':>9}{'device_put':>12}{'jit':>8}{'ratio':>8}")
+    for number in range(1, JAX_ROUNDS + 1):
+        ours = rows_of([program, "move", "--ranks", "4"])
+        theirs = rows_of([os.environ["TESSERA_JAX"], str(here / "jax_bench.py")])
+        if not ours or not theirs:
+            return
+        for key, values in ratios.items():
+            values.append(min(row[key] for row in theirs) / ours[0][key])
+        print(f"{f'  round {number}':36}{ours[0]['ms']:9.1f}{theirs[0]['ms']:12.1f}{theirs[1]['ms']:8.1f}"
+              f"{ratios['ms'][-1]:7.1f}x")
+    print(f"threads beside the better of JAX's two ways, median of the rounds: "
+          f"{median(ratios['ms']):.1f}x by the medians of a round, {median(ratios['least_ms']):.1f}x by its "
+          f"least times, {median(ratios['cpu_ms']):.1f}x by the time that all cores spend")
+
+
+parts = {"ops": compare_ops, "instructions": count_instructions, "moves": compare_moves,
+         "jax": compare_with_jax, "lists": compare_lists}
+for part in sys.argv[2:] or parts:
+    parts[part]()
