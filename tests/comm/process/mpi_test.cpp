@@ -198,44 +198,71 @@ bool is_rank(pid_t pid) {
   return std::filesystem::read_symlink(concat("/proc/", pid, "/exe"), ignored) == TESSERA_MPI_RANKS;
 }
 
+/// What is left of a job of three ranks after one of them was killed.
+struct AfterKill {
+  std::size_t victim = 0;
+  std::vector<pid_t> pids;
+  ProcessResult result;
+};
+
+/// Kills a random rank of the job at a random moment of its work.
+AfterKill kill_one_of(MpiJob& job, std::mt19937& random) {
+  AfterKill after;
+  after.pids = job.wait_until_ready(3);
+  if (after.pids.empty()) {
+    after.result = job.finish(milliseconds(0));
+    return after;
+  }
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
+  after.victim = random() % 3;
+  kill(after.pids[after.victim], SIGKILL);
+  const auto gone_at =
+      std::chrono::duration_cast<milliseconds>(Processes::Clock::now() - job.processes().begin());
+  after.result = job.finish(gone_at + milliseconds(8000));
+  return after;
+}
+
+/// With recovery mpirun lets the survivors live, so that they find out for themselves; it then
+/// always ends with 0. By default it kills them at once, names the rank and ends with an error.
+std::unique_ptr<MpiJob> job_to_be_killed(bool survives) {
+  return std::make_unique<MpiJob>(
+      3, "work",
+      survives ? std::vector<std::string>{"--enable-recovery"} : std::vector<std::string>{});
+}
+
+/// Now and then the death of a rank upsets mpirun itself, which then neither ends nor passes on
+/// what the ranks print. That says nothing about the ranks.
+bool broke_mpirun(const AfterKill& after) {
+  return after.result.overdue && after.result.output.find("PMIX ERROR") != std::string::npos;
+}
+
 TEST(MpiTest, KillingARankEndsTheJobAndLeavesNobody) {
   constexpr int kKills = 10;
-  constexpr int kAtATime = 2;
   std::mt19937 random(11);
-  for (int kill_number = 0; kill_number < kKills; kill_number += kAtATime) {
-    std::vector<std::unique_ptr<MpiJob>> jobs;
-    // With recovery mpirun lets the survivors live, so that they find out for themselves; it then
-    // always ends with 0. By default it kills them at once, names the rank and ends with an error.
-    for (int i = 0; i < kAtATime; ++i) {
-      const bool survive = i % 2 == 0;
-      jobs.push_back(std::make_unique<MpiJob>(
-          3, "work",
-          survive ? std::vector<std::string>{"--enable-recovery"} : std::vector<std::string>{}));
-    }
-    for (int i = 0; i < kAtATime; ++i) {
-      MpiJob& job = *jobs[static_cast<std::size_t>(i)];
-      const auto pids = job.wait_until_ready(3);
-      ASSERT_EQ(pids.size(), 3U) << job.finish(milliseconds(0)).output;
-      std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
-      const auto victim = random() % 3;
-      kill(pids[victim], SIGKILL);
-      const auto gone_at = std::chrono::duration_cast<milliseconds>(Processes::Clock::now() -
-                                                                    job.processes().begin());
-      const auto result = job.finish(gone_at + milliseconds(8000));
-      SCOPED_TRACE(concat("kill ", kill_number + i, " of rank ", victim, '\n', result.output));
-      EXPECT_FALSE(result.overdue);
-      if (i % 2 == 0) {
+  for (int kill_number = 0; kill_number < kKills; kill_number += 2) {
+    // Both kinds at a time: starting a job takes longer than the rest.
+    std::unique_ptr<MpiJob> jobs[] = {job_to_be_killed(false), job_to_be_killed(true)};
+    for (const bool survives : {false, true}) {
+      AfterKill after = kill_one_of(*jobs[survives], random);
+      for (int again = 0; again < 2 && broke_mpirun(after); ++again) {
+        after = kill_one_of(*job_to_be_killed(survives), random);
+      }
+      SCOPED_TRACE(concat("kill ", kill_number + survives, " of rank ", after.victim, '\n',
+                          after.result.output));
+      ASSERT_EQ(after.pids.size(), 3U);
+      EXPECT_FALSE(after.result.overdue);
+      if (survives) {
         for (std::size_t rank = 0; rank < 3; ++rank) {
-          if (rank == victim) continue;
+          if (rank == after.victim) continue;
           const std::regex said(
-              concat("rank ", rank, " threw: [^\n]*rank ", victim, " is gone: process"));
-          EXPECT_TRUE(std::regex_search(result.output, said));
+              concat("rank ", rank, " threw: [^\n]*rank ", after.victim, " is gone: process"));
+          EXPECT_TRUE(std::regex_search(after.result.output, said));
         }
       } else {
-        EXPECT_NE(result.status, 0);
-        EXPECT_THAT(result.output, HasSubstr(concat("process rank ", victim)));
+        EXPECT_NE(after.result.status, 0);
+        EXPECT_THAT(after.result.output, HasSubstr(concat("process rank ", after.victim)));
       }
-      for (const auto pid : pids) EXPECT_FALSE(is_rank(pid)) << pid << " is left";
+      for (const auto pid : after.pids) EXPECT_FALSE(is_rank(pid)) << pid << " is left";
     }
   }
 }
