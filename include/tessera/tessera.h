@@ -38,6 +38,7 @@
 #include "tessera/sharded/sharding_spec.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/factories.h"
+#include "tessera/tensor/implicit_replication.h"
 #include "tessera/tensor/in_place.h"
 #include "tessera/tensor/local_map.h"
 #include "tessera/tensor/random.h"

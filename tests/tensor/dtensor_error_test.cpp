@@ -5,6 +5,7 @@
 #include "support/rank_test.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/factories.h"
+#include "tessera/tensor/implicit_replication.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tensor/strict_mode.h"
 
@@ -104,6 +105,31 @@ TEST(DTensorErrorTest, MeshesDoNotMix) {
       }),
       HasSubstr("all DTensors of an operation must be on the same mesh: redistribute(x, mesh, "
                 "placements) moves them"));
+}
+
+TEST(DTensorErrorTest, PlainTensorsCountAsReplicatedOnRequest) {
+  run_ranks(2, [](World&) {
+    const auto mesh = init_device_mesh("cpu", {2});
+    const auto whole = torch::arange(6.0).reshape({3, 2});
+    const auto x = distribute_tensor(whole, mesh, {Shard(0)});
+    const ImplicitReplication guard;
+    EXPECT_TRUE(torch::equal(full_tensor(x + whole), 2 * whole));
+    EXPECT_TRUE(torch::equal(full_tensor(torch::cat({x, whole})), torch::cat({whole, whole})));
+  });
+}
+
+TEST(DTensorErrorTest, PlainTensorsWithGradientsOrWrittenStayErrors) {
+  const auto mixed = HasSubstr("got mixed torch.Tensor and DTensor");
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                const ImplicitReplication guard;
+                (void)(zeros({4}, mesh, {Shard(0)}) + torch::zeros({4}, torch::requires_grad()));
+              }),
+              mixed);
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                const ImplicitReplication guard;
+                torch::zeros({4}).add_(zeros({4}, mesh, {Shard(0)}));
+              }),
+              mixed);
 }
 
 TEST(DTensorErrorTest, GeneratorsAreRefused) {

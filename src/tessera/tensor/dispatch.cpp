@@ -9,6 +9,7 @@
 #include "tessera/tensor/composite_overrides.h"
 #include "tessera/tensor/fallback_log.h"
 #include "tessera/tensor/fast_kernels.h"
+#include "tessera/tensor/implicit_replication.h"
 #include "tessera/tensor/local_call.h"
 #include "tessera/tensor/op_plan.h"
 #include "tessera/tensor/plain_arguments.h"
@@ -49,6 +50,7 @@ void register_dispatch() {
 void run_distributed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OpTraits& traits = traits_of(op);
   if (traits.kernel != nullptr) {
+    if (ImplicitReplication::is_enabled()) adopt_plain_arguments(traits, *stack);
     traits.kernel(op, stack);
     return;
   }

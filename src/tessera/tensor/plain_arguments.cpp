@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "tessera/tensor/dtensor_meta.h"
+#include "tessera/tensor/history.h"
+#include "tessera/tensor/implicit_replication.h"
 #include "tessera/tensor/memory_order.h"
 
 namespace tessera::detail {
@@ -26,9 +28,12 @@ const DeviceMesh* mesh_on(const torch::jit::Stack& stack, std::size_t first) {
   return nullptr;
 }
 
+bool is_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
+
 bool is_adopted(const at::Tensor& tensor, bool is_written) {
-  return tensor.defined() && dtensor_meta(tensor) == nullptr &&
-         (is_written || tensor.numel() != 1 || tensor._is_zerotensor());
+  if (!tensor.defined() || dtensor_meta(tensor) != nullptr) return false;
+  if (!is_backward() && (is_written || needs_history(tensor))) return false;
+  return is_written || tensor.numel() != 1 || tensor._is_zerotensor();
 }
 
 at::Tensor adopt(const at::Tensor& tensor, const DeviceMesh& mesh, bool is_written) {
@@ -50,7 +55,7 @@ at::Tensor adopt(const at::Tensor& tensor, const DeviceMesh& mesh, bool is_writt
 }  // namespace
 
 void adopt_plain_arguments(const OpTraits& traits, torch::jit::Stack& stack) {
-  if (torch::autograd::get_current_graph_task_id() == -1) return;
+  if (!is_backward() && !ImplicitReplication::is_enabled()) return;
   const std::size_t first = stack.size() - traits.arguments.size();
   const DeviceMesh* found = mesh_on(stack, first);
   if (found == nullptr) return;
