@@ -1,7 +1,10 @@
 """ops_bench.py: what an operation costs on DTensors of tessera and of PyTorch, in Python, over the plain one.
 
 One rank of torchrun; both use the same process group, and are measured in turns. Rank 0 prints JSON lines.
-Operations that communicate are left out but for `redistribute`: the time is to be that of the libraries.
+
+Operations that communicate nothing are measured by the time that the thread computes: four ranks on two
+cores take turns, and waiting for a core is no cost of the library. Moves are measured by the time that
+passes.
 """
 
 import json
@@ -15,32 +18,31 @@ from torch.distributed.tensor.experimental import local_map as their_local_map
 
 import tessera
 
-ROUNDS = 21
-REPEATS = 200
+ROUNDS = 25
+WARM_UP = 3
 
 
-def microseconds(call, repeats):
-    begin = time.perf_counter()
+def microseconds(call, repeats, clock):
+    begin = clock()
     for _ in range(repeats):
         call()
-    return (time.perf_counter() - begin) / repeats * 1e6
+    return (clock() - begin) / repeats * 1e6
 
 
-def median(values):
-    return sorted(values)[len(values) // 2]
-
-
-def compare(name, plain, ours, pytorch, repeats=REPEATS):
-    calls = (plain, ours, pytorch)
+def compare(name, plain, ours, pytorch, repeats=200, clock=time.thread_time):
     times = []
     for _ in range(ROUNDS):
         dist.barrier()
-        times.append([microseconds(call, repeats) for call in calls])
+        times.append([microseconds(call, repeats, clock) for call in (plain, ours, pytorch)])
     if dist.get_rank() == 0:
-        # The least disturbed rounds: the machine may be busy with other things.
-        best = [sorted(column)[len(column) // 4] for column in zip(*times[2:])]
-        print(json.dumps(dict(name=name, ranks=dist.get_world_size(), plain=best[0], tessera=best[1],
-                              pytorch=best[2])), flush=True)
+        middle = [sorted(column)[len(column) // 2] for column in zip(*times[WARM_UP:])]
+        print(json.dumps(dict(name=name, ranks=dist.get_world_size(), plain=middle[0], tessera=middle[1],
+                              pytorch=middle[2])), flush=True)
+
+
+def mapped(local_map, tensor, mesh):
+    rows = [tensor.Shard(0)]
+    return local_map(torch.add, out_placements=rows, in_placements=(rows, rows), device_mesh=mesh)
 
 
 def main():
@@ -59,23 +61,21 @@ def main():
     with torch.no_grad():
         compare("x + y", lambda: px + py, lambda: ox + oy, lambda: tx + ty)
         compare("x @ w", lambda: px @ w, lambda: ox @ ow, lambda: tx @ tw)
-        entries = ([tessera.Shard(0)], [tessera.Shard(0)])
-        mine = tessera.experimental.local_map(torch.add, out_placements=[tessera.Shard(0)],
-                                              in_placements=entries, device_mesh=ours)
-        entries = ([theirs.Shard(0)], [theirs.Shard(0)])
-        other = their_local_map(torch.add, out_placements=[theirs.Shard(0)], in_placements=entries,
-                                device_mesh=pytorch)
-        compare("local_map(x + y)", lambda: px + py, lambda: mine(ox, oy), lambda: other(tx, ty))
-        compare("redistribute to the same", lambda: None,
-                lambda: ox.redistribute(ours, [tessera.Shard(0)]),
-                lambda: tx.redistribute(pytorch, [theirs.Shard(0)]))
-        if size > 1:
-            compare("redistribute S(0) -> R, 2 kB", lambda: None,
-                    lambda: ox.redistribute(ours, [tessera.Replicate()]).to_local(),
-                    lambda: tx.redistribute(pytorch, [theirs.Replicate()]).to_local().clone(), 10)
-            compare("redistribute S(0) -> S(1), 2 kB", lambda: None,
-                    lambda: ox.redistribute(ours, [tessera.Shard(1)]).to_local(),
-                    lambda: tx.redistribute(pytorch, [theirs.Shard(1)]).to_local().clone(), 10)
+        mine = mapped(tessera.experimental.local_map, tessera, ours)
+        other = mapped(their_local_map, theirs, pytorch)
+        compare("local_map(torch.add)(x, y)", lambda: torch.add(px, py), lambda: mine(ox, oy),
+                lambda: other(tx, ty))
+        cut, their_cut = [tessera.Shard(0)], [theirs.Shard(0)]
+        compare("redistribute, nothing to move", lambda: None, lambda: ox.redistribute(ours, cut),
+                lambda: tx.redistribute(pytorch, their_cut))
+        goals = (("Replicate()", [tessera.Replicate()], [theirs.Replicate()]),
+                 ("Shard(1)", [tessera.Shard(1)], [theirs.Shard(1)]))
+        for name, goal, their_goal in goals if size > 1 else ():
+            compare(f"redistribute Shard(0) to {name}", lambda: None,
+                    lambda: ox.redistribute(ours, goal).to_local(),
+                    # The copy waits: their results may be on their way.
+                    lambda: tx.redistribute(pytorch, their_goal).to_local().clone(), 10,
+                    time.perf_counter)
     tessera.shutdown()
     dist.destroy_process_group()
 

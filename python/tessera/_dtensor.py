@@ -6,8 +6,9 @@ DTensors have are added to `torch.Tensor` here, as attributes that plain tensors
 """
 
 import copy
+import functools
 import pickle
-from typing import Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple, cast
 
 import torch
 
@@ -39,7 +40,7 @@ class DTensor(torch.Tensor, metaclass=_DTensorType):
     def from_local(local_tensor: torch.Tensor, device_mesh: Optional[DeviceMesh] = None,
                    placements: Optional[Sequence[Placement]] = None, *, run_check: bool = False,
                    shape: Optional[Sequence[int]] = None, stride: Optional[Sequence[int]] = None,
-                   grad_placements: Optional[Sequence[Placement]] = None) -> torch.Tensor:
+                   grad_placements: Optional[Sequence[Placement]] = None) -> "DTensor":
         """Returns the DTensor whose part on this rank is `local_tensor`, without copying it.
 
         Differentiable, twice. Parts may be uneven as `torch.chunk` cuts: without `shape`, and where a
@@ -58,8 +59,8 @@ class DTensor(torch.Tensor, metaclass=_DTensorType):
             raise InvalidArgument(f"from_local only accepts torch.Tensor: a plain local part, not {given}")
         if (shape is None) != (stride is None):
             raise InvalidArgument("from_local: Please pass both shape and stride at the same time")
-        mesh = device_mesh if device_mesh is not None else _current_mesh()
-        wanted = _placements_for(mesh, placements)
+        mesh = _mesh_for("from_local", device_mesh)
+        wanted = _placements_for("from_local", mesh, placements)
         result = _C.from_local(local_tensor, mesh, wanted, run_check, shape, grad_placements)
         if stride is not None and tuple(stride) != result.stride():
             raise InvalidArgument(f"from_local: stride {tuple(stride)} given for a tensor whose strides "
@@ -78,7 +79,7 @@ class DTensor(torch.Tensor, metaclass=_DTensorType):
     def redistribute(self, device_mesh: Optional[DeviceMesh] = None,
                      placements: Optional[Sequence[Placement]] = None, *, async_op: bool = False,
                      forward_dtype: Optional[torch.dtype] = None,
-                     backward_dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+                     backward_dtype: Optional[torch.dtype] = None) -> "DTensor":
         """Returns the same tensor placed otherwise, on the same mesh or on another one. Differentiable,
         twice.
 
@@ -111,13 +112,28 @@ class DTensor(torch.Tensor, metaclass=_DTensorType):
         return _C.explain(self, placements)
 
 
-def _placements_for(mesh: DeviceMesh, placements: Optional[Sequence[Placement]]):
+def _mesh_for(what: str, mesh: Optional[DeviceMesh]) -> DeviceMesh:
+    """`mesh`, or that of the `with mesh:` around."""
+    if mesh is None:
+        return _current_mesh()
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"{what}: device_mesh must be a tessera.DeviceMesh, as tessera.init_device_mesh makes; "
+                        f"{type(mesh).__module__}.{type(mesh).__qualname__} given")
+    return mesh
+
+
+def _placements_for(what: str, mesh: DeviceMesh,
+                    placements: Optional[Sequence[Placement]]) -> Tuple[Placement, ...]:
+    """`placements` as a tuple; Replicate along all mesh dims unless given."""
     if placements is None:
         return (Replicate(),) * mesh.ndim
-    return placements
+    if not isinstance(placements, (list, tuple)):
+        raise TypeError(f"{what}: placements must be a list or a tuple with one placement per mesh dim, such as "
+                        f"[Shard(0)]; {placements!r} given")
+    return tuple(placements)
 
 
-def _check_shard_dims(what: str, placements, ndim: int) -> None:
+def _check_shard_dims(what: str, placements: Sequence[Placement], ndim: int) -> None:
     for placement in placements:
         dim = getattr(placement, "dim", None)
         if dim is not None and not -ndim <= dim < ndim:
@@ -128,7 +144,7 @@ def _check_shard_dims(what: str, placements, ndim: int) -> None:
 
 def distribute_tensor(tensor: torch.Tensor, device_mesh: Optional[DeviceMesh] = None,
                       placements: Optional[Sequence[Placement]] = None, *,
-                      src_data_rank: Optional[int] = 0) -> torch.Tensor:
+                      src_data_rank: Optional[int] = 0) -> DTensor:
     """Returns `tensor`, which must have the same shape and dtype on all ranks, as a DTensor.
 
     It is a leaf that requires gradients if `tensor` does; of a `torch.nn.Parameter` it is one too.
@@ -139,8 +155,10 @@ def distribute_tensor(tensor: torch.Tensor, device_mesh: Optional[DeviceMesh] = 
         src_data_rank: whose values are taken, by the place in the mesh. None says that all ranks have
             equal values: each takes its part, and nothing is communicated.
     """
-    mesh = device_mesh if device_mesh is not None else _current_mesh()
-    wanted = tuple(_placements_for(mesh, placements))
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"distribute_tensor: tensor must be a torch.Tensor; {type(tensor).__name__} given")
+    mesh = _mesh_for("distribute_tensor", device_mesh)
+    wanted = _placements_for("distribute_tensor", mesh, placements)
     if len(wanted) != mesh.ndim:
         raise InvalidArgument(f"distribute_tensor: `placements` must have the same length as "
                               f"`device_mesh.ndim`! Found placements length: {len(wanted)}, and "
@@ -148,14 +166,15 @@ def distribute_tensor(tensor: torch.Tensor, device_mesh: Optional[DeviceMesh] = 
     _check_shard_dims("distribute_tensor", wanted, tensor.dim())
     result = _C.distribute_tensor(tensor, mesh, wanted, src_data_rank)
     if isinstance(tensor, torch.nn.Parameter) and not _C.is_dtensor(tensor):
-        return torch.nn.Parameter(result.detach(), requires_grad=tensor.requires_grad)
+        parameter = torch.nn.Parameter(result.detach(), requires_grad=tensor.requires_grad)
+        return cast(DTensor, parameter)
     return result
 
 
 # ---- what torch.Tensor gets ----------------------------------------------------------------------
 
 
-def _text(tensor: torch.Tensor) -> str:
+def _text(tensor: DTensor) -> str:
     """`DTensor(shape=(8, 8), mesh=..., placements=..., local=tensor(...))`."""
     local = _C.to_local(tensor.detach(), None)
     notes = ""
@@ -192,14 +211,33 @@ def _refuse_pickle(_tensor) -> None:
         "x.full_tensor() (on one rank), or x.to_local() on every rank, and distribute it again")
 
 
-def _install() -> None:
-    for name in ("to_local", "full_tensor", "redistribute", "explain_redistribute"):
-        setattr(torch.Tensor, name, _C.tensor_method(name, vars(DTensor)[name]))
-    for name in ("placements", "device_mesh", "_local_tensor"):
-        setattr(torch.Tensor, name, _C.tensor_property(name, vars(DTensor)[name].fget))
+def _refusing(name: str, plain: Any) -> Any:
+    """The method of plain tensors, which DTensors refuse."""
 
-    plain_repr, plain_deepcopy = torch.Tensor.__repr__, torch.Tensor.__deepcopy__
-    plain_reduce = torch.Tensor.__reduce_ex__
+    @functools.wraps(plain)
+    def method(self, *args, **kwargs):
+        if _C.is_dtensor(self):
+            # torch.compile and torch.export begin by asking for the storage.
+            note = "" if name != "untyped_storage" else (
+                "; torch.compile and torch.export do not take DTensors: compile a function of local "
+                "tensors, and call it by tessera.experimental.local_map")
+            raise InvalidArgument(f"{name}: the elements of a DTensor are spread over ranks; take "
+                                  "x.full_tensor() (all of them, on every rank) or x.to_local() (this "
+                                  f"rank's){note}")
+        return plain(self, *args, **kwargs)
+
+    return method
+
+
+def _install() -> None:
+    tensor_class: Any = torch.Tensor
+    for name in ("to_local", "full_tensor", "redistribute", "explain_redistribute"):
+        setattr(tensor_class, name, _C.tensor_method(name, vars(DTensor)[name]))
+    for name in ("placements", "device_mesh", "_local_tensor"):
+        setattr(tensor_class, name, _C.tensor_property(name, vars(DTensor)[name].fget))
+
+    plain_repr, plain_deepcopy = tensor_class.__repr__, tensor_class.__deepcopy__
+    plain_reduce = tensor_class.__reduce_ex__
 
     def __repr__(self, *, tensor_contents=None):
         if _C.is_dtensor(self):
@@ -214,16 +252,20 @@ def _install() -> None:
             _refuse_pickle(self)
         return plain_reduce(self, proto)
 
-    torch.Tensor.__repr__ = __repr__
-    torch.Tensor.__deepcopy__ = __deepcopy__
-    torch.Tensor.__reduce_ex__ = __reduce_ex__
+    tensor_class.__repr__ = __repr__
+    tensor_class.__deepcopy__ = __deepcopy__
+    tensor_class.__reduce_ex__ = __reduce_ex__
+
+    # What reads memory would find none. The core says so too, in fewer words.
+    for name in ("numpy", "tolist", "__array__", "untyped_storage"):
+        setattr(tensor_class, name, _refusing(name, getattr(tensor_class, name)))
 
     def wait(self):
         """Waits until the values of an asynchronous result are there; any other tensor is returned at
         once."""
         return _C.wait(self)
 
-    torch.Tensor.wait = wait
+    tensor_class.wait = wait
 
 
 _install()

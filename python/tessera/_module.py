@@ -2,13 +2,13 @@
 
 import inspect
 import warnings
-from typing import Callable, Optional
+from typing import Callable, Optional, cast
 
 import torch
 
 from . import _C
-from ._dtensor import distribute_tensor
-from .device_mesh import DeviceMesh, _current_mesh
+from ._dtensor import _mesh_for, distribute_tensor
+from .device_mesh import DeviceMesh
 from .errors import InvalidArgument
 from .placement_types import Replicate
 
@@ -35,7 +35,7 @@ def distribute_module(module: torch.nn.Module, device_mesh: Optional[DeviceMesh]
     if getattr(module, "_distribute_module_applied", False):
         raise InvalidArgument("distribute_module should only be called once on a module, but it has "
                               "already been called on this one")
-    mesh = device_mesh if device_mesh is not None else _current_mesh()
+    mesh = _mesh_for("distribute_module", device_mesh)
     pre_hook = _hook("input_fn", input_fn)
     hook = _hook("output_fn", output_fn)
     for name, submodule in module.named_modules():
@@ -46,15 +46,15 @@ def distribute_module(module: torch.nn.Module, device_mesh: Optional[DeviceMesh]
         module.register_forward_pre_hook(lambda owner, inputs: pre_hook(owner, inputs, mesh))
     if hook is not None:
         module.register_forward_hook(lambda owner, _, outputs: hook(owner, outputs, mesh))
-    module._distribute_module_applied = True
+    setattr(module, "_distribute_module_applied", True)
     return module
 
 
 def _replicate(module: torch.nn.Module, mesh: DeviceMesh) -> None:
     whole = [Replicate()] * mesh.ndim
-    for name, parameter in module._parameters.items():
+    for name, parameter in list(module._parameters.items()):
         if parameter is not None and not _C.is_dtensor(parameter):
-            module.register_parameter(name, distribute_tensor(parameter, mesh, whole))
+            module._parameters[name] = cast(torch.nn.Parameter, distribute_tensor(parameter, mesh, whole))
     for name, buffer in module._buffers.items():
         if buffer is not None and not _C.is_dtensor(buffer):
             module._buffers[name] = distribute_tensor(buffer, mesh, whole)

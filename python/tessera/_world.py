@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 import traceback
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,12 +14,14 @@ from .errors import InvalidArgument
 
 __all__ = ["get_rank", "get_world_size", "init", "is_initialized", "run_ranks", "shutdown"]
 
+Result = TypeVar("Result")
+
 # The default group of torch.distributed that this process's world was made from, if it was.
 _adopted: Optional[dist.ProcessGroup] = None
 
 
-def run_ranks(ranks: int, fn: Callable[..., Any], *args: Any,
-              timeout: Optional[float] = None) -> List[Any]:
+def run_ranks(ranks: int, fn: Callable[..., Result], *args: Any,
+              timeout: Optional[float] = None) -> List[Result]:
     """Calls `fn(rank, *args)` on `ranks` threads of this process, each as one rank, and returns what
     they return, in the order of the ranks.
 
@@ -138,7 +140,7 @@ def _watch_exceptions() -> None:
         previous(kind, value, trace)
         _C.fail_world("".join(traceback.format_exception_only(kind, value)).strip())
 
-    hook._is_tessera = True
+    setattr(hook, "_is_tessera", True)
     sys.excepthook = hook
 
 

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from typing import List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -28,9 +28,7 @@ def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *,
         mesh_shape: the number of ranks along each dim.
         mesh_dim_names: one name per dim, all different.
     """
-    if backend_override is not None:
-        raise InvalidArgument("init_device_mesh: backend_override given; groups use the backend of the "
-                              "world that they belong to: leave it out")
+    _refuse_override("init_device_mesh", backend_override)
     sizes = list(mesh_shape)
     _check_device_type(device_type)
     names = _checked_names(sizes, mesh_dim_names)
@@ -40,6 +38,12 @@ def init_device_mesh(device_type: str, mesh_shape: Sequence[int], *,
             f"init_device_mesh: Mesh should not be bigger than default world size {_C.world_size()}, "
             f"but found {math.prod(sizes)} ranks; start more ranks or make it smaller")
     return _make(device_type, sizes, names, [])
+
+
+def _refuse_override(what: str, backend_override: object) -> None:
+    if backend_override is not None:
+        raise InvalidArgument(f"{what}: backend_override given; groups use the backend of the world that "
+                              "they belong to: leave it out")
 
 
 def _check_device_type(device_type: str) -> None:
@@ -58,7 +62,7 @@ def _checked_names(sizes, names) -> List[str]:
     return names
 
 
-_init = DeviceMesh.__init__
+_init: Any = DeviceMesh.__init__
 
 
 def _make(device_type, sizes, names, ranks) -> DeviceMesh:
@@ -85,13 +89,54 @@ def _dim_of(self, mesh_dim: Union[int, str, None], what: str) -> int:
     return mesh_dim % self.ndim
 
 
-class _Methods:
+def _root_of(mesh: DeviceMesh) -> DeviceMesh:
+    """The mesh that this one was sliced or flattened from, or itself."""
+    return getattr(mesh, "_root", mesh)
+
+
+def _own_group(group) -> Group:
+    """The `Group` of the members of a process group of torch.distributed."""
+    if isinstance(group, Group):
+        return group
+    import torch.distributed as dist
+
+    ranks = dist.get_process_group_ranks(group)
+    _world._ensure()
+    return _C.group_of(ranks)
+
+
+def _from_groups(groups, device_type, mesh, mesh_dim_names) -> DeviceMesh:
+    if len(groups) == 0:
+        raise InvalidArgument("from_group: Expects at least one ProcessGroup to be passed")
+    if len(groups) == 1 and mesh is None:
+        return DeviceMesh.from_group(groups[0], device_type, mesh_dim_names=mesh_dim_names)
+    if mesh is None:
+        raise InvalidArgument("from_group: Must pass mesh if passing multiple ProcessGroups")
+    own = [_own_group(group) for group in groups]
+    result = DeviceMesh(device_type, mesh, mesh_dim_names=mesh_dim_names)
+    found = [group.ranks for group in result.get_all_groups()] if result.get_coordinate() else []
+    given = [group.ranks for group in own]
+    if found and found != given:
+        raise InvalidArgument(f"from_group: Invalid mesh {result.mesh.tolist()} for ProcessGroups with ranks "
+                              f"{given}: its dims have the groups {found}")
+    return result
+
+
+# For type checkers its objects are meshes; the methods are moved over below.
+if TYPE_CHECKING:
+    _MeshBase = DeviceMesh
+else:
+    _MeshBase = object
+
+
+class _Methods(_MeshBase):
     """What users see of a DeviceMesh."""
 
     def __init__(self, device_type: str, mesh: Union[torch.Tensor, Sequence], *,
-                 mesh_dim_names: Optional[Sequence[str]] = None) -> None:
+                 mesh_dim_names: Optional[Sequence[str]] = None, backend_override: None = None) -> None:
         """The mesh of the ranks in `mesh`, a tensor or nested lists of global ranks. It may leave out ranks:
         these have no coordinate in it, hold empty parts and skip its traffic."""
+        _refuse_override("DeviceMesh", backend_override)
         _check_device_type(device_type)
         ranks = torch.as_tensor(mesh, dtype=torch.int64, device="cpu")
         flat = ranks.flatten().tolist()
@@ -125,10 +170,9 @@ class _Methods:
         """This rank's global number."""
         return self._world_rank()
 
-    def get_coordinate(self) -> Optional[List[int]]:
+    def get_coordinate(self) -> Optional[Tuple[int, ...]]:
         """This rank's index along each dim; None outside of the mesh."""
-        coordinate = self._coordinate()
-        return None if coordinate is None else list(coordinate)
+        return self._coordinate()
 
     def get_local_rank(self, mesh_dim: Union[int, str, None] = None) -> int:
         """This rank's index along a dim, which may be left out when there is only one."""
@@ -148,50 +192,74 @@ class _Methods:
         return [self._group_along(dim) for dim in range(self.ndim)]
 
     def __getitem__(self, mesh_dim_names: Union[str, Tuple[str, ...]]) -> DeviceMesh:
-        """The sub-mesh with the named dims through this rank."""
+        """The sub-mesh with the named dims through this rank; or what was flattened under that name."""
         names = (mesh_dim_names,) if isinstance(mesh_dim_names, str) else tuple(mesh_dim_names)
         own = self._names()
         if not own:
             raise InvalidArgument("Cannot slice a DeviceMesh without mesh_dim_names! Give them when it is "
                                   "made")
+        flattened = getattr(self, "_flattened", {})
+        if len(names) == 1 and names[0] in flattened:
+            return flattened[names[0]]
         places = [own.index(name) if name in own else -1 for name in names]
         if not names or -1 in places:
-            raise UnknownName(f"Invalid mesh_dim_names {names} specified. Valid mesh_dim_names are {own}.")
+            raise UnknownName(f"Invalid mesh_dim_names {names} specified. Valid mesh_dim_names are "
+                              f"{[*own, *flattened]}; one that was flattened stands alone.")
         if places != sorted(set(places)):
             raise UnknownName(f"Invalid mesh_dim_names {names} specified. Mesh dim indices should be in "
                               f"ascending order, as in {own}")
-        return self if list(names) == own else self._slice(list(names))
+        if list(names) == own:
+            return self
+        part = self._slice(list(names))
+        part._root = _root_of(self)
+        return part
 
-    def flatten(self, mesh_dim_name: Optional[str] = None) -> DeviceMesh:
-        """All ranks in one dim."""
-        return self._flatten_to(mesh_dim_name or "_".join(self._names()))
+    def flatten(self, mesh_dim_name: Optional[str] = None, backend_override: None = None) -> DeviceMesh:
+        """All ranks in one dim, with the dims' names joined by `_` unless there is a name. The mesh that
+        this one was sliced from knows it by that name: `mesh["dp", "cp"].flatten("data")`, then
+        `mesh["data"]`."""
+        _refuse_override("flatten", backend_override)
+        own = self._names()
+        if not own:
+            raise InvalidArgument("Cannot flatten a DeviceMesh without mesh_dim_names! Give them when it is "
+                                  "made")
+        name = mesh_dim_name or "_".join(own)
+        if own == [name]:
+            return self
+        root = _root_of(self)
+        if name in root._names():
+            raise InvalidArgument(f"flatten: {name} already exists for submesh of the {root!r}. Please "
+                                  "specify another valid mesh_dim_name.")
+        result = self._flatten_to(name)
+        known = root.__dict__.setdefault("_flattened", {})
+        if known.setdefault(name, result) != result:
+            raise InvalidArgument(f"flatten: Flatten mesh with mesh_dim_name {name} has been created before, "
+                                  f"as {known[name]!r}. Please specify another valid mesh_dim_name.")
+        result._root = root
+        return known[name]
 
     def unflatten(self, dim: Union[int, str], mesh_sizes: Sequence[int],
-                   mesh_dim_names: Sequence[str] = ()) -> DeviceMesh:
+                  mesh_dim_names: Sequence[str] = (), backend_override: None = None) -> DeviceMesh:
         """One dim as several."""
-        return self._unflatten_to(_dim_of(self, dim, "_unflatten"), list(mesh_sizes),
+        _refuse_override("unflatten", backend_override)
+        return self._unflatten_to(_dim_of(self, dim, "unflatten"), list(mesh_sizes),
                                   list(mesh_dim_names))
 
     @staticmethod
     def from_group(group, device_type: str, mesh=None, *,
                    mesh_dim_names: Optional[Sequence[str]] = None) -> DeviceMesh:
-        """The one-dimensional mesh of a group's members: of a `Group`, or of a process group of
-        torch.distributed, whose world this process then is a rank of."""
+        """The one-dimensional mesh of a group's members; of several groups, one per dim, the mesh `mesh` that
+        they are the groups of. A group is a `Group`, or a process group of torch.distributed, whose world
+        this process then is a rank of."""
         if isinstance(group, (list, tuple)):
-            if len(group) != 1:
-                raise InvalidArgument("from_group: several groups given; make the mesh of their ranks with "
-                                      "DeviceMesh(device_type, mesh), its groups are found by itself")
-            group = group[0]
-        if not isinstance(group, Group):
-            import torch.distributed as dist
-
-            ranks = dist.get_process_group_ranks(group)
-            _world._ensure()
-            group = _C.group_of(ranks)
-        if mesh is not None and torch.as_tensor(mesh).flatten().tolist() != group.ranks:
-            raise InvalidArgument(f"from_group: Invalid mesh {mesh} for a group with ranks {group.ranks}")
-        names = list(mesh_dim_names or [""])
-        return DeviceMesh._of_group(group, device_type, names[0])
+            return _from_groups(group, device_type, mesh, mesh_dim_names)
+        group = _own_group(group)
+        ranks = group.ranks if mesh is None else torch.as_tensor(mesh).flatten().tolist()
+        if ranks != group.ranks:
+            raise InvalidArgument(f"from_group: Invalid mesh {ranks} for ProcessGroup with ranks "
+                                  f"{group.ranks}")
+        names = _checked_names([group.size()], mesh_dim_names)
+        return DeviceMesh._of_group(group, device_type, names[0] if names else "")
 
     def __repr__(self) -> str:
         names, sizes = self._names(), self._sizes()

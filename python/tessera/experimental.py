@@ -1,13 +1,15 @@
-"""`local_map`: functions of local tensors, called with DTensors."""
+"""`local_map`, which calls functions of local tensors with DTensors; and what operations may do by
+themselves."""
 
 import functools
 from typing import Callable, Optional, Sequence, Tuple, Union
 
 from . import _C
+from ._guard import guarding
 from .device_mesh import DeviceMesh
 from .placement_types import Placement
 
-__all__ = ["local_map", "strict_mode"]
+__all__ = ["implicit_replication", "local_map", "strict_mode"]
 
 PlacementType = Optional[Sequence[Placement]]
 
@@ -44,12 +46,11 @@ def local_map(func: Optional[Callable] = None,
         ValueError: for arguments that are placed otherwise than `in_placements` says, unless
             `redistribute_inputs` is set.
     """
-    options = dict(out_placements=out_placements, in_placements=in_placements,
-                   in_grad_placements=in_grad_placements, device_mesh=device_mesh,
-                   redistribute_inputs=redistribute_inputs, out_shapes=out_shapes,
-                   check_outputs=check_outputs)
     if func is None:
-        return lambda function: local_map(function, **options)
+        return functools.partial(
+            local_map, out_placements=out_placements, in_placements=in_placements,
+            in_grad_placements=in_grad_placements, device_mesh=device_mesh,
+            redistribute_inputs=redistribute_inputs, out_shapes=out_shapes, check_outputs=check_outputs)
     mapped = _C.LocalMapped(func, _out_entries(out_placements), in_placements, in_grad_placements,
                             device_mesh, redistribute_inputs, out_shapes, check_outputs)
     for name in functools.WRAPPER_ASSIGNMENTS:
@@ -67,17 +68,21 @@ def _out_entries(out_placements):
     return out_placements if is_tuple_of_entries else (out_placements,)
 
 
-class strict_mode:
+class strict_mode(guarding):
     """While entered, an operation of the calling rank that would have to redistribute a DTensor first
     raises instead, on all ranks before anything moves; `strict_mode(False)` allows it again inside."""
 
     def __init__(self, enabled: bool = True) -> None:
-        self._enabled = enabled
-        self._guards = []
+        super().__init__(lambda: _C.StrictGuard(enabled))
 
-    def __enter__(self) -> "strict_mode":
-        self._guards.append(_C.StrictGuard(self._enabled))
-        return self
 
-    def __exit__(self, *_) -> None:
-        self._guards.pop()
+class implicit_replication(guarding):
+    """While entered, plain tensors that operations of the calling rank mix with DTensors count as
+    replicated: masks, positions and other constants that are equal on all ranks, which nobody checks.
+
+    Without it they are an error, unless they have one element. Those that need a gradient stay one: make
+    them DTensors.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_C.ImplicitReplication)

@@ -5,40 +5,47 @@ Replicate along all mesh dims, no mesh that of the `with mesh:` around. Random v
 mesh nor placements nor the number of ranks; see `tessera.manual_seed`.
 """
 
-from typing import Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from . import _C
-from ._dtensor import _placements_for
-from .device_mesh import DeviceMesh, _current_mesh
+from ._dtensor import DTensor, _mesh_for, _placements_for
+from .device_mesh import DeviceMesh
 from .errors import InvalidArgument
 from .placement_types import Placement
 
 __all__ = ["arange", "empty", "full", "manual_seed", "ones", "rand", "randn", "zeros"]
 
 
-def _sizes(sizes):
+Number = Union[bool, int, float, complex]
+Size = Union[int, Sequence[int]]
+
+
+def _sizes(sizes: Tuple[Any, ...]) -> List[int]:
     if len(sizes) == 1 and not isinstance(sizes[0], int):
         return list(sizes[0])
     return list(sizes)
 
 
-def _mesh_and_placements(name, mesh, placements, layout=torch.strided):
+def _mesh_and_placements(
+        name: str, mesh: Optional[DeviceMesh], placements: Optional[Sequence[Placement]],
+        layout: torch.layout = torch.strided) -> Tuple[DeviceMesh, Tuple[Placement, ...]]:
     if layout is not torch.strided:
-        raise InvalidArgument(f"{name}: layout {layout} given; only torch.strided is supported")
-    mesh = mesh if mesh is not None else _current_mesh()
-    wanted = tuple(_placements_for(mesh, placements))
+        raise InvalidArgument(f"{name}: layout value not supported! {layout} given; allowed is "
+                              "torch.strided")
+    mesh = _mesh_for(name, mesh)
+    wanted = _placements_for(name, mesh, placements)
     if len(wanted) != mesh.ndim:
         raise InvalidArgument(f"{name}: mesh dimension does not match the length of placements: "
                               f"{len(wanted)} placement(s) given for {mesh!r}")
     return mesh, wanted
 
 
-def _sized(name, factory, text):
-    def make(*size, requires_grad: bool = False, dtype: Optional[torch.dtype] = None,
+def _sized(name: str, factory: Callable[..., DTensor], text: str) -> Callable[..., DTensor]:
+    def make(*size: Size, requires_grad: bool = False, dtype: Optional[torch.dtype] = None,
              layout: torch.layout = torch.strided, device_mesh: Optional[DeviceMesh] = None,
-             placements: Optional[Sequence[Placement]] = None) -> torch.Tensor:
+             placements: Optional[Sequence[Placement]] = None) -> DTensor:
         mesh, wanted = _mesh_and_placements(name, device_mesh, placements, layout)
         return factory(_sizes(size), mesh, wanted, dtype, requires_grad)
 
@@ -54,18 +61,18 @@ rand = _sized("rand", _C.rand, "random numbers, evenly distributed in [0, 1)")
 randn = _sized("randn", _C.randn, "normally distributed random numbers")
 
 
-def full(size, fill_value, *, dtype: Optional[torch.dtype] = None,
+def full(size: Size, fill_value: Number, *, dtype: Optional[torch.dtype] = None,
          layout: torch.layout = torch.strided, requires_grad: bool = False,
          device_mesh: Optional[DeviceMesh] = None,
-         placements: Optional[Sequence[Placement]] = None) -> torch.Tensor:
+         placements: Optional[Sequence[Placement]] = None) -> DTensor:
     """Returns a DTensor of the global shape `size`: `fill_value` everywhere."""
     mesh, wanted = _mesh_and_placements("full", device_mesh, placements, layout)
     return _C.full(_sizes((size,)), fill_value, mesh, wanted, dtype, requires_grad)
 
 
-def arange(start, end=None, step=1, *, dtype: Optional[torch.dtype] = None,
+def arange(start: Number, end: Optional[Number] = None, step: Number = 1, *, dtype: Optional[torch.dtype] = None,
            requires_grad: bool = False, device_mesh: Optional[DeviceMesh] = None,
-           placements: Optional[Sequence[Placement]] = None) -> torch.Tensor:
+           placements: Optional[Sequence[Placement]] = None) -> DTensor:
     """Returns `start`, `start + step`, ... up to, not including, `end`; `arange(end)` starts at 0."""
     if end is None:
         start, end = 0, start

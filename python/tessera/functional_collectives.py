@@ -11,14 +11,15 @@ from typing import List, Optional, Sequence, Tuple, Union
 import torch
 
 from . import _C, _world
-from .device_mesh import DeviceMesh, Group
+from .device_mesh import DeviceMesh, Group, _own_group
 from .errors import InvalidArgument
 
 __all__ = [
-    "all_gather_into_tensor_coalesced", "all_gather_single", "all_gather_tensor",
-    "all_gather_tensor_autograd", "all_reduce", "all_reduce_coalesced", "all_to_all_single",
-    "all_to_all_single_autograd", "barrier", "broadcast", "gather", "permute_tensor", "recv",
-    "reduce_scatter_single", "reduce_scatter_tensor", "reduce_scatter_tensor_autograd",
+    "all_gather_into_tensor_coalesced", "all_gather_single", "all_gather_single_autograd",
+    "all_gather_single_coalesced", "all_gather_tensor", "all_gather_tensor_autograd", "all_reduce",
+    "all_reduce_coalesced", "all_to_all_single", "all_to_all_single_autograd", "barrier", "broadcast",
+    "gather", "permute_tensor", "recv", "reduce_scatter_single", "reduce_scatter_single_autograd",
+    "reduce_scatter_single_coalesced", "reduce_scatter_tensor", "reduce_scatter_tensor_autograd",
     "reduce_scatter_tensor_coalesced", "scatter", "send", "wait_tensor",
 ]
 
@@ -38,15 +39,10 @@ def _resolve(group: GroupLike) -> Group:
     if isinstance(group, (list, tuple)) and all(isinstance(rank, int) for rank in group):
         _world._ensure()
         return _C.group_of(list(group))
-    try:
-        import torch.distributed as dist
-
-        ranks = dist.get_process_group_ranks(group)
-    except Exception:
-        raise InvalidArgument(f"{group!r} given as group; allowed are a DeviceMesh, (mesh, dim), a Group "
-                              "and a list of ranks") from None
-    _world._ensure()
-    return _C.group_of(ranks)
+    if not isinstance(group, torch.distributed.ProcessGroup):
+        raise InvalidArgument(f"{group!r} given as group; allowed are a DeviceMesh, (mesh, dim), a Group, "
+                              "a list of ranks and a process group of torch.distributed")
+    return _own_group(group)
 
 
 def wait_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -145,7 +141,13 @@ def barrier(group: GroupLike = None) -> None:
     _C.barrier(_resolve(group))
 
 
-# They differentiate anyway, and PyTorch has each under two or three names.
-all_gather_single = all_gather_tensor_autograd = all_gather_tensor
-reduce_scatter_single = reduce_scatter_tensor_autograd = reduce_scatter_tensor
+# They differentiate anyway, and PyTorch has each under several names.
+all_gather_single = all_gather_tensor
+all_gather_single_autograd = all_gather_tensor
+all_gather_tensor_autograd = all_gather_tensor
+all_gather_single_coalesced = all_gather_into_tensor_coalesced
+reduce_scatter_single = reduce_scatter_tensor
+reduce_scatter_single_autograd = reduce_scatter_tensor
+reduce_scatter_tensor_autograd = reduce_scatter_tensor
+reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 all_to_all_single_autograd = all_to_all_single

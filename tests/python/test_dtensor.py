@@ -170,14 +170,30 @@ def test_pickling_is_refused(on_ranks):
 def test_numpy_and_data_ptr_fail_loudly(on_ranks):
     def check(mesh):
         x = distribute_tensor(values(4, 2), mesh, [Shard(0)])
-        for read in (lambda: x.numpy(), lambda: x.data_ptr(), lambda: x.tolist()):
-            try:
-                read()
-            except Exception:
-                continue
-            assert False, "read memory that is not there"
+        for name in ("numpy", "tolist", "__array__", "untyped_storage"):
+            with pytest.raises(RuntimeError, match=f"{name}: the elements.*x.full_tensor().*x.to_local()"):
+                getattr(x, name)()
+        with pytest.raises(RuntimeError, match="use to_local"):
+            x.data_ptr()
+        assert x.to_local().numpy().shape == x.to_local().shape and values(2).tolist() == [1.0, 2.0]
 
     on_ranks(check)
+
+
+def test_compiled_functions_take_local_parts():
+    def twice(x):
+        return 2 * x + 1
+
+    def check(rank):
+        mesh = tessera.init_device_mesh("cpu", (1,))
+        x = distribute_tensor(values(4, 2), mesh, [Shard(0)])
+        compiled = torch.compile(twice, backend="eager")
+        with pytest.raises(Exception, match="torch.compile and torch.export do not take DTensors"):
+            compiled(x)
+        mapped = tessera.experimental.local_map(compiled, out_placements=[Shard(0)])
+        assert torch.equal(mapped(x).full_tensor(), twice(values(4, 2)))
+
+    tessera.run_ranks(1, check)
 
 
 def test_two_dim_mesh():

@@ -58,6 +58,14 @@ def test_distribute(mesh):
     placed = distribute_tensor(x, mesh, [Shard(0)])
     check([ValueError], "Cannot distribute a DTensor", lambda: distribute_tensor(placed, mesh, [Shard(1)]))
     check([TypeError], "a placement is Shard", lambda: distribute_tensor(x, mesh, ["S(0)"]))
+    check([TypeError], r"placements must be a list.*such as \[Shard\(0\)\]; Shard\(dim=0\) given",
+          lambda: distribute_tensor(x, mesh, Shard(0)))
+    check([TypeError], "device_mesh must be a tessera.DeviceMesh.*builtins.str given",
+          lambda: distribute_tensor(x, "cpu", [Shard(0)]))
+    check([TypeError], "tensor must be a torch.Tensor; list given",
+          lambda: distribute_tensor([1.0], mesh, [Shard(0)]))
+    check([AssertionError], "layout value not supported!",
+          lambda: tessera.zeros(2, device_mesh=mesh, layout=torch.sparse_coo))
     check([ValueError], "Unrecognized reduce_op", lambda: Partial("median"))
 
 
@@ -81,6 +89,33 @@ def test_mixing_plain_tensors_names_the_fix(mesh):
     placed = distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)])
     with pytest.raises(RuntimeError, match="distribute_tensor"):
         placed + torch.ones(4, 4)
+
+
+def test_plain_tensors_count_as_replicated_on_request(on_ranks):
+    whole, mask = torch.arange(15.0).reshape(5, 3), torch.arange(5) % 2 == 0
+
+    def check(mesh):
+        x = distribute_tensor(whole.clone().requires_grad_(), mesh, [Shard(0)])
+        offset = torch.linspace(0, 1, 3)
+        with tessera.experimental.implicit_replication():
+            y = torch.where(mask[:, None], x, offset) * offset
+            assert y.placements == (Shard(0),) or mesh.size() == 1
+            y.sum().backward()
+            torch.testing.assert_close(torch.cat([x.detach(), whole]).full_tensor(),
+                                       torch.cat([whole, whole]))
+            rows = x.detach()[torch.tensor([4, 0])]
+            torch.testing.assert_close(rows.full_tensor(), whole[[4, 0]])
+            with pytest.raises(RuntimeError, match="got mixed torch.Tensor and DTensor"):
+                x * offset.clone().requires_grad_()
+            with pytest.raises(RuntimeError, match="got mixed torch.Tensor and DTensor"):
+                torch.ones(5, 3).add_(x.detach())
+        expected = torch.where(mask[:, None], whole, offset) * offset
+        torch.testing.assert_close(y.full_tensor(), expected)
+        torch.testing.assert_close(x.grad.full_tensor(), mask[:, None] * offset.expand(5, 3))
+        with pytest.raises(RuntimeError, match="got mixed torch.Tensor and DTensor"):
+            x * offset
+
+    on_ranks(check)
 
 
 @on_two_ranks

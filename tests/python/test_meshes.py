@@ -39,7 +39,7 @@ def test_mesh_of_two_dims():
         assert mesh.shape == (2, 2) and mesh.ndim == 2 and mesh.size() == 4 and mesh.size(1) == 2
         assert mesh.mesh.tolist() == [[0, 1], [2, 3]] and mesh.device_type == "cpu"
         assert mesh.mesh_dim_names == ("dp", "tp")
-        assert mesh.get_rank() == rank and mesh.get_coordinate() == [rank // 2, rank % 2]
+        assert mesh.get_rank() == rank and mesh.get_coordinate() == (rank // 2, rank % 2)
         assert mesh.get_local_rank("tp") == rank % 2 == mesh.get_local_rank(1)
         assert mesh["tp"].mesh.tolist() == [rank // 2 * 2, rank // 2 * 2 + 1]
         assert mesh["dp", "tp"] is mesh
@@ -53,6 +53,53 @@ def test_mesh_of_two_dims():
         assert DeviceMesh.from_group(mesh.get_group("tp"), "cpu").size() == 2
 
     tessera.run_ranks(4, check)
+
+
+def test_flattened_dims_are_known_by_name():
+    def check(rank):
+        mesh = init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("dp", "cp", "tp"))
+        flat = mesh["dp", "cp"]._flatten("data")
+        assert flat.mesh_dim_names == ("data",) and flat.mesh.tolist() == [rank % 2, rank % 2 + 2]
+        assert mesh["data"] is flat and mesh["dp", "cp"]._flatten("data") is flat
+        assert mesh["dp", "cp"]._flatten().mesh_dim_names == ("dp_cp",) and mesh["dp_cp"].size() == 2
+        assert mesh["tp"]._flatten() == mesh["tp"]
+        assert mesh._flatten("all").size() == 4
+        total = tessera.functional_collectives.all_reduce(torch.ones(1), "sum", mesh["data"])
+        assert float(total) == 2
+        with pytest.raises(ValueError, match="tp already exists for submesh"):
+            mesh["dp", "cp"]._flatten("tp")
+        with pytest.raises(ValueError, match="data has been created before"):
+            mesh["cp", "tp"]._flatten("data")
+        with pytest.raises(KeyError, match=r"Invalid mesh_dim_names.*'data'.*stands alone"):
+            mesh["data", "tp"]
+        with pytest.raises(RuntimeError, match="Cannot flatten a DeviceMesh without"):
+            init_device_mesh("cpu", (2, 2))._flatten()
+
+    tessera.run_ranks(4, check)
+
+
+def test_mesh_of_groups():
+    def check(rank):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        again = DeviceMesh.from_group(mesh.get_all_groups(), "cpu", mesh.mesh, mesh_dim_names=("dp", "tp"))
+        assert again == mesh
+        one = DeviceMesh.from_group([mesh.get_group("tp")], "cpu", mesh_dim_names=("tp",))
+        assert one.mesh.tolist() == mesh["tp"].mesh.tolist() and one.mesh_dim_names == ("tp",)
+        with pytest.raises(ValueError, match="at least one ProcessGroup"):
+            DeviceMesh.from_group([], "cpu")
+        with pytest.raises(ValueError, match="Must pass mesh if passing multiple ProcessGroups"):
+            DeviceMesh.from_group(mesh.get_all_groups(), "cpu")
+        with pytest.raises(ValueError, match="Invalid mesh.*for ProcessGroups with ranks"):
+            DeviceMesh.from_group(mesh.get_all_groups()[::-1], "cpu", mesh.mesh)
+        with pytest.raises(ValueError, match="Invalid mesh.*for ProcessGroup with ranks"):
+            DeviceMesh.from_group(mesh.get_group("tp"), "cpu", [0, 3])
+
+    tessera.run_ranks(4, check)
+
+
+def test_chunks_of_shards():
+    sizes = [Shard.local_shard_size_and_offset(5, 4, rank) for rank in range(4)]
+    assert sizes == [(2, 0), (2, 2), (1, 4), (0, 5)]
 
 
 def test_mesh_of_some_ranks():

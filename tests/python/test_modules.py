@@ -10,7 +10,7 @@ from torch import nn
 import tessera
 from tessera import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 from tessera.parallel import (ColwiseParallel, PrepareModuleInput, PrepareModuleInputOutput,
-                              PrepareModuleOutput, RowwiseParallel, SequenceParallel,
+                              PrepareModuleOutput, RowwiseParallel, SequenceParallel, fully_shard,
                               parallelize_module)
 
 
@@ -115,6 +115,34 @@ def test_state_dict_and_deepcopy(on_ranks):
         assert torch.equal(net[0].up.weight.full_tensor(), plain["0.up.weight"])
 
     on_ranks(check)
+
+
+def test_saved_as_a_whole_and_loaded_elsewhere(tmp_path):
+    nets = [model() for _ in range(4)]
+
+    def save(rank):
+        net = fully_shard(nets[rank], tessera.init_device_mesh("cpu", (3,)))
+        state = {name: value.full_tensor() for name, value in net.state_dict().items()}
+        if rank == 0:
+            torch.save(state, tmp_path / "state")
+
+    def load(rank):
+        mesh = tessera.init_device_mesh("cpu", (2,))
+        with torch.no_grad():
+            for parameter in nets[rank].parameters():
+                parameter.zero_()
+        net = parallelize_module(nets[rank], mesh, PLAN)
+        distribute_module(net, mesh)
+        with tessera.experimental.implicit_replication():
+            net.load_state_dict(torch.load(tmp_path / "state"))
+        assert net[0].up.weight.placements == (Shard(0),)
+        return {name: value.full_tensor() for name, value in net.state_dict().items()}
+
+    plain = model().state_dict()
+    tessera.run_ranks(3, save)
+    nets = [model() for _ in range(2)]
+    for state in tessera.run_ranks(2, load):
+        assert all(torch.equal(state[name], value) for name, value in plain.items())
 
 
 def test_distribute_module_hooks(on_ranks):

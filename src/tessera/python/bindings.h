@@ -12,8 +12,10 @@ void bind_worlds(py::module_& module);
 void bind_meshes(py::module_& module);
 void bind_tensor_attributes(py::module_& module);
 void bind_tensors(py::module_& module);
+void bind_guards(py::module_& module);
 void bind_factories(py::module_& module);
 void bind_local_map(py::module_& module);
+void bind_nn(py::module_& module);
 void bind_collectives(py::module_& module);
 void bind_traffic(py::module_& module);
 

@@ -21,9 +21,10 @@ py::tuple coordinate_of(const DeviceMesh& mesh) { return py::tuple(py::cast(*mes
 void bind_meshes(py::module_& module) {
   py::class_<Group>(module, "Group", "Some ranks that communicate, as one of them sees it.")
       .def_property_readonly("ranks", &Group::ranks, "The members' global ranks, in order.")
-      .def_property_readonly("name", &Group::name)
-      .def_property_readonly("engine", &Group::engine)
-      .def("size", &Group::size)
+      .def_property_readonly("name", &Group::name, "What errors and records call it.")
+      .def_property_readonly("engine", &Group::engine,
+                             "How the members communicate: threads, gloo, mpi, ...")
+      .def("size", &Group::size, "How many members there are.")
       .def("rank", &Group::index, "This rank's place among the members.")
       .def("__eq__",
            [](const Group& self, py::handle other) {
@@ -44,8 +45,8 @@ void bind_meshes(py::module_& module) {
              return DeviceMesh(std::move(device_type), MeshShape(sizes, names, ranks));
            }),
            py::arg("device_type"), py::arg("sizes"), py::arg("names"), py::arg("ranks"))
-      .def_property_readonly("device_type", &DeviceMesh::device_type)
-      .def_property_readonly("ndim", &DeviceMesh::ndim)
+      .def_property_readonly("device_type", &DeviceMesh::device_type, "`cpu`, `cuda`, ...")
+      .def_property_readonly("ndim", &DeviceMesh::ndim, "How many dims it has.")
       .def("_sizes", [](const DeviceMesh& self) { return self.shape().sizes(); })
       .def("_names", [](const DeviceMesh& self) { return self.shape().names(); })
       .def("_ranks", [](const DeviceMesh& self) { return self.shape().ranks(); })

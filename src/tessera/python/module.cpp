@@ -25,8 +25,10 @@ PYBIND11_MODULE(_C, module) {
   bind_meshes(module);
   bind_tensor_attributes(module);
   bind_tensors(module);
+  bind_guards(module);
   bind_factories(module);
   bind_local_map(module);
+  bind_nn(module);
   bind_collectives(module);
   bind_traffic(module);
 }

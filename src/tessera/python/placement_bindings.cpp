@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "tessera/base/concat.h"
+#include "tessera/layout/chunk.h"
 #include "tessera/python/placement_cast.h"
 
 namespace tessera::python {
@@ -57,21 +58,23 @@ py::class_<T> bind_placement(py::module_& module, const char* name, const char* 
            })
       .def("__hash__", [](const T& self) { return std::hash<T>{}(self); })
       .def("__str__", [](const T& self) { return to_string(Placement(self)); })
-      .def("is_replicate", [](const T&) { return std::is_same_v<T, Replicate>; })
+      .def(
+          "is_replicate", [](const T&) { return std::is_same_v<T, Replicate>; },
+          "True for Replicate.")
       .def(
           "is_shard",
           [](const T& self, std::optional<std::int64_t> dim) {
             if constexpr (std::is_same_v<T, Shard>) return !dim || *dim == self.dim;
             return false;
           },
-          py::arg("dim") = py::none())
+          py::arg("dim") = py::none(), "True for Shard; with a dim, only for that one.")
       .def(
           "is_partial",
           [](const T& self, std::optional<std::string> op) {
             if constexpr (std::is_same_v<T, Partial>) return !op || *op == to_string(self.op);
             return false;
           },
-          py::arg("reduce_op") = py::none());
+          py::arg("reduce_op") = py::none(), "True for Partial; with an op, only for that one.");
 }
 
 }  // namespace
@@ -122,7 +125,15 @@ void bind_placements(py::module_& module) {
                             "Chunks are those of torch.chunk: 5 rows over 4 ranks are 2, 2, 1, 0. "
                             "A negative dim counts from the end.")
           .def(py::init<std::int64_t>(), py::arg("dim"))
-          .def_readonly("dim", &Shard::dim)
+          .def_readonly("dim", &Shard::dim, "The tensor dim that is cut.")
+          .def_static(
+              "local_shard_size_and_offset",
+              [](std::int64_t length, std::int64_t count, std::int64_t rank) {
+                const Extent extent = chunk_extent(length, count, rank);
+                return py::make_tuple(extent.size, extent.begin);
+              },
+              py::arg("curr_local_size"), py::arg("num_chunks"), py::arg("rank"),
+              "The size of chunk `rank` of `num_chunks`, and where it begins.")
           .def("__repr__", [](const Shard& self) { return concat("Shard(dim=", self.dim, ")"); })
           .def(py::pickle(
               [](const Shard& self) { return py::make_tuple(self.dim); },
@@ -152,8 +163,9 @@ void bind_placements(py::module_& module) {
                               "max, product, band, bor or bxor.")
           .def(py::init([](const std::string& op) { return Partial(reduce_op_named(op)); }),
                py::arg("reduce_op") = "sum")
-          .def_property_readonly("reduce_op",
-                                 [](const Partial& self) { return to_string(self.op); })
+          .def_property_readonly(
+              "reduce_op", [](const Partial& self) { return to_string(self.op); },
+              "How contributions are reduced.")
           .def("__repr__",
                [](const Partial& self) { return concat("Partial(", to_string(self.op), ")"); })
           .def(py::pickle([](const Partial& self) { return py::make_tuple(to_string(self.op)); },

@@ -8,8 +8,6 @@
 #include "tessera/python/bindings.h"
 #include "tessera/python/placement_cast.h"
 #include "tessera/tensor/dtensor.h"
-#include "tessera/tensor/fallback_log.h"
-#include "tessera/tensor/strict_mode.h"
 
 namespace tessera::python {
 namespace {
@@ -95,12 +93,6 @@ void bind_tensors(py::module_& module) {
   module.def("part_ranges", &part_ranges);
   module.def("explain", &explain);
   module.def("picture", &picture);
-
-  py::class_<StrictGuard>(module, "StrictGuard").def(py::init<bool>(), py::arg("enabled"));
-  py::class_<detail::FallbackLog>(module, "FallbackLog")
-      .def(py::init<>())
-      .def("ops", &detail::FallbackLog::ops);
-  module.def("is_strict", [] { return StrictGuard::is_enabled(); });
 }
 
 }  // namespace tessera::python

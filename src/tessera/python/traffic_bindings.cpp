@@ -30,16 +30,18 @@ class Recording {
 
 void bind_traffic(py::module_& module) {
   py::class_<CommRecord>(module, "CommRecord", "One communication of one rank.")
-      .def_readonly("name", &CommRecord::name)
-      .def_readonly("group", &CommRecord::group)
-      .def_readonly("cause", &CommRecord::cause)
-      .def_readonly("rank", &CommRecord::rank)
-      .def_readonly("sent_bytes", &CommRecord::sent_bytes)
-      .def_readonly("received_bytes", &CommRecord::received_bytes)
-      .def_property_readonly("seconds",
-                             [](const CommRecord& self) {
-                               return std::chrono::duration<double>(self.duration).count();
-                             })
+      .def_readonly("name", &CommRecord::name, "The operation.")
+      .def_readonly("group", &CommRecord::group, "The name of the group.")
+      .def_readonly("cause", &CommRecord::cause, "What it was for; empty if asked for directly.")
+      .def_readonly("rank", &CommRecord::rank, "Whose record it is.")
+      .def_readonly("sent_bytes", &CommRecord::sent_bytes, "To other ranks.")
+      .def_readonly("received_bytes", &CommRecord::received_bytes, "From other ranks.")
+      .def_property_readonly(
+          "seconds",
+          [](const CommRecord& self) {
+            return std::chrono::duration<double>(self.duration).count();
+          },
+          "How long it took.")
       .def("__repr__", [](const CommRecord& self) {
         return concat("CommRecord(", self.name, " on ", self.group, ", rank ", self.rank, ": ",
                       self.received_bytes, " B in, ", self.sent_bytes, " B out",

@@ -1,98 +1,67 @@
-"""Tensor parallelism by plans, as in `torch.distributed.tensor.parallel`."""
+"""How modules work in parallel along a mesh dim: which parameters are cut, and what is done with inputs
+and outputs."""
 
-import warnings
 from abc import ABC, abstractmethod
-from fnmatch import fnmatch
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
 
-from . import _C
-from ._dtensor import DTensor, distribute_tensor
-from ._module import distribute_module
-from .device_mesh import DeviceMesh, _current_mesh
-from .errors import InvalidArgument, NotSupported
-from .placement_types import Placement, Replicate, Shard
+from .. import _C
+from .._dtensor import distribute_tensor
+from .._module import distribute_module
+from ..device_mesh import DeviceMesh
+from ..errors import InvalidArgument, NotSupported
+from ..placement_types import Placement, Replicate, Shard
 
 __all__ = [
     "ColwiseParallel", "ParallelStyle", "PrepareModuleInput", "PrepareModuleInputOutput",
-    "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel", "parallelize_module",
+    "PrepareModuleOutput", "RowwiseParallel", "SequenceParallel",
 ]
 
 Layouts = Union[Placement, Tuple[Optional[Placement], ...], None]
 
 
-def parallelize_module(module: nn.Module, device_mesh: Optional[DeviceMesh] = None,
-                       parallelize_plan: Union["ParallelStyle", Dict[str, "ParallelStyle"], None] = None,
-                       *, src_data_rank: Optional[int] = 0) -> nn.Module:
-    """Applies a style to a module, or a plan of styles to its submodules, in place, and returns it.
+class _Along(NamedTuple):
+    """A mesh dim, along which tensors are placed; along the others they stay as they are."""
 
-    Args:
-        device_mesh: a mesh of one dim, such as `mesh["tp"]`; without it, that of the `with mesh:` around.
-        parallelize_plan: a style, or a dict from the names of submodules to styles. Names may have
-            dots and the wildcards of `fnmatch`: `"layers.*.attention"`. One that matches nothing is
-            warned about.
-        src_data_rank: whose values the parameters take; None when all ranks have equal values.
-    """
-    mesh = device_mesh if device_mesh is not None else _current_mesh()
-    if parallelize_plan is None:
-        warnings.warn("No parallelize_plan is provided, so this parallelize_module call will do nothing.",
-                      stacklevel=2)
-        return module
-    if isinstance(parallelize_plan, ParallelStyle):
-        parallelize_plan.src_data_rank = src_data_rank
-        return parallelize_plan._apply(module, mesh)
-    if not isinstance(parallelize_plan, dict):
-        raise TypeError("Expect Union[ParallelStyle, Dict[str, ParallelStyle]] for parallelize_plan, "
-                        f"{type(parallelize_plan)} found!")
-    for path, style in parallelize_plan.items():
-        matches = list(_matching(module, path.split("."))) if path else [module]
-        if not matches:
-            warnings.warn(f"Parallelize plan key '{path}' could not be resolved: no submodule matching "
-                          f"it in module {type(module).__name__}, skipping this plan entry.",
-                          stacklevel=2)
-        for submodule in matches:
-            parallelize_module(submodule, mesh, style, src_data_rank=src_data_rank)
-    return module
+    mesh: DeviceMesh
+    dim: int
 
+    def whole(self, placement: Placement) -> Tuple[Placement, ...]:
+        """`placement` here, and Replicate along the others."""
+        return tuple(placement if i == self.dim else Replicate() for i in range(self.mesh.ndim))
 
-def _matching(module: nn.Module, tokens):
-    for name, child in module.named_children():
-        if fnmatch(name, tokens[0]):
-            if len(tokens) == 1:
-                yield child
-            else:
-                yield from _matching(child, tokens[1:])
+    def distributed(self, value: Any, placement: Placement,
+                    shape: Optional[Sequence[int]] = None) -> torch.Tensor:
+        """The DTensor of a local part; DTensors as they are."""
+        if _C.is_dtensor(value):
+            return value
+        if not isinstance(value, torch.Tensor):
+            raise InvalidArgument(f"expecting input to be a torch.Tensor! Got {type(value).__name__}")
+        if self.mesh.ndim > 1:
+            raise InvalidArgument(
+                f"a plain tensor came to a module that works along one dim of {self.mesh!r}: it does not say "
+                "how it is spread over the others; pass DTensors, and use_local_output=False in styles")
+        return _C.from_local(value, self.mesh, (placement,), False, shape, None)
 
-
-def _as_dtensor(value, mesh, placement, shape=None):
-    """The DTensor of a local part; DTensors as they are."""
-    if _C.is_dtensor(value):
-        return value
-    if not isinstance(value, torch.Tensor):
-        raise InvalidArgument(f"expecting input to be a torch.Tensor! Got {type(value).__name__}")
-    return _C.from_local(value, mesh, (placement,), False, shape, None)
-
-
-def _placed(value, placement, async_op=False):
-    if value.placements == (placement,):
-        return value
-    return _C.redistribute(value, None, (placement,), async_op, None, None)
-
-
-def _same_layout(tensor, placement):
-    """`placement` with a dim counted from the front, as DTensors have it."""
-    if isinstance(placement, Shard) and placement.dim < 0:
-        return Shard(placement.dim + tensor.dim())
-    return placement
+    def placed(self, value: torch.Tensor, placement: Placement, async_op: bool = False) -> torch.Tensor:
+        """`value` with this placement here."""
+        if isinstance(placement, Shard) and placement.dim < 0:
+            placement = Shard(placement.dim + value.dim())
+        given = _C.placements_of(value)
+        if given[self.dim] == placement:
+            return value
+        wanted = (*given[:self.dim], placement, *given[self.dim + 1:])
+        return _C.redistribute(value, None, wanted, async_op, None, None)
 
 
 class ParallelStyle(ABC):
-    """How a module is spread over a mesh of one dim: which parameters are sharded, and what is done
-    with inputs and outputs."""
+    """How a module works in parallel along a mesh dim. `parallelize_module` sets `src_data_rank` and
+    `mesh_dim`, then calls `_apply`."""
 
     src_data_rank: Optional[int] = 0
+    mesh_dim: int = 0
 
     @abstractmethod
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -100,14 +69,14 @@ class ParallelStyle(ABC):
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value}" for name, value in vars(self).items()
-                          if name != "src_data_rank")
+                          if name not in ("src_data_rank", "mesh_dim"))
         return f"{type(self).__name__}({shown})"
 
     def _shard(self, module: nn.Module, name: str, mesh: DeviceMesh, placement: Placement) -> None:
         parameter = getattr(module, name, None)
         if parameter is None:
             return
-        values = distribute_tensor(parameter.detach(), mesh, [placement],
+        values = distribute_tensor(parameter.detach(), mesh, _Along(mesh, self.mesh_dim).whole(placement),
                                    src_data_rank=self.src_data_rank)
         module.register_parameter(name, nn.Parameter(values, requires_grad=parameter.requires_grad))
 
@@ -125,15 +94,15 @@ class _LayerParallel(ParallelStyle):
         if not isinstance(module, (nn.Linear, nn.Embedding)):
             raise NotSupported(f"{type(self).__name__} currently only support nn.Linear and "
                                f"nn.Embedding! Got {type(module).__name__}")
-        desired = self._desired_input(module)
+        desired, given, wanted = self._desired_input(module), self.input_layouts[0], self.output_layouts[0]
+        along = _Along(device_mesh, self.mesh_dim)
 
-        def prepare_input(owner, inputs, mesh):
-            given = self.input_layouts[0]
-            value = _as_dtensor(inputs[0], mesh, given, _whole_input(owner, inputs[0], given))
-            return (_placed(value, _same_layout(value, desired), async_op=True), *inputs[1:])
+        def prepare_input(owner, inputs, _mesh):
+            value = along.distributed(inputs[0], given, _whole_input(owner, inputs[0], given))
+            return (along.placed(value, desired, async_op=True), *inputs[1:])
 
         def prepare_output(_owner, outputs, _mesh):
-            value = _placed(outputs, _same_layout(outputs, self.output_layouts[0]), async_op=True)
+            value = along.placed(outputs, wanted, async_op=True)
             return value.to_local() if self.use_local_output else value
 
         return distribute_module(module, device_mesh, self._partition, prepare_input, prepare_output)
@@ -217,12 +186,14 @@ class SequenceParallel(ParallelStyle):
             for name in list(owner._parameters):
                 self._shard(owner, name, mesh, Replicate())
 
-        def prepare_input(owner, inputs, mesh):
+        along, cut = _Along(device_mesh, self.mesh_dim), self.sequence_sharding[0]
+
+        def prepare_input(owner, inputs, _mesh):
             if not isinstance(inputs[0], torch.Tensor):
                 raise InvalidArgument(f"expecting input of {owner} to be a torch.Tensor or DTensor, but "
                                       f"got {inputs[0]}")
-            value = _as_dtensor(inputs[0], mesh, self.sequence_sharding[0])
-            return (_placed(value, self.sequence_sharding[0], async_op=True), *inputs[1:])
+            value = along.distributed(inputs[0], cut)
+            return (along.placed(value, cut, async_op=True), *inputs[1:])
 
         def prepare_output(_owner, outputs, _mesh):
             return outputs.to_local() if self.use_local_output else outputs
@@ -234,13 +205,13 @@ def _as_tuple(layouts: Layouts):
     return (layouts,) if isinstance(layouts, Placement) else layouts
 
 
-def _prepared(value: Any, mesh: DeviceMesh, layout: Optional[Placement],
+def _prepared(value: Any, along: _Along, layout: Optional[Placement],
               desired: Optional[Placement], use_local: bool) -> Any:
     if layout is None:
         return value
-    value = _as_dtensor(value, mesh, layout)
+    value = along.distributed(value, layout)
     if desired is not None:
-        value = _placed(value, _same_layout(value, desired))
+        value = along.placed(value, desired)
     return value.to_local() if use_local else value
 
 
@@ -273,22 +244,23 @@ class PrepareModuleInput(ParallelStyle):
                                   "length!")
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        along = _Along(device_mesh, self.mesh_dim)
         module.register_forward_pre_hook(
-            lambda _, inputs, kwargs: (self._inputs(inputs, device_mesh),
-                                       self._kwargs(kwargs, device_mesh)), with_kwargs=True)
+            lambda _, inputs, kwargs: (self._inputs(inputs, along), self._kwargs(kwargs, along)),
+            with_kwargs=True)
         return module
 
-    def _inputs(self, inputs, mesh):
+    def _inputs(self, inputs, along):
         if self.input_layouts is None:
             return inputs
         if len(inputs) != len(self.input_layouts):
             raise InvalidArgument("module inputs and input_layouts should have same length!")
-        return tuple(_prepared(value, mesh, layout, desired, self.use_local_output) for
+        return tuple(_prepared(value, along, layout, desired, self.use_local_output) for
                      value, layout, desired in zip(inputs, self.input_layouts,
                                                    self.desired_input_layouts))
 
-    def _kwargs(self, kwargs, mesh):
-        return {name: _prepared(value, mesh, self.input_kwarg_layouts.get(name),
+    def _kwargs(self, kwargs, along):
+        return {name: _prepared(value, along, self.input_kwarg_layouts.get(name),
                                 self.desired_input_kwarg_layouts.get(name), self.use_local_output)
                 for name, value in kwargs.items()}
 
@@ -312,14 +284,15 @@ class PrepareModuleOutput(ParallelStyle):
             raise InvalidArgument("output_layouts and desired_output_layouts should have same length!")
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        module.register_forward_hook(lambda _, __, outputs: self._outputs(outputs, device_mesh))
+        along = _Along(device_mesh, self.mesh_dim)
+        module.register_forward_hook(lambda _, __, outputs: self._outputs(outputs, along))
         return module
 
-    def _outputs(self, outputs, mesh):
+    def _outputs(self, outputs, along):
         values = outputs if isinstance(outputs, tuple) else (outputs,)
         if len(values) != len(self.output_layouts):
             raise InvalidArgument("module outputs and output_layouts should have same length!")
-        prepared = tuple(_prepared(value, mesh, layout, desired, self.use_local_output) for
+        prepared = tuple(_prepared(value, along, layout, desired, self.use_local_output) for
                          value, layout, desired in zip(values, self.output_layouts,
                                                        self.desired_output_layouts))
         return prepared if isinstance(outputs, tuple) else prepared[0]
@@ -343,5 +316,7 @@ class PrepareModuleInputOutput(ParallelStyle):
             use_local_output=use_local_output)
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        self.prepare_module_input._apply(module, device_mesh)
-        return self.prepare_module_output._apply(module, device_mesh)
+        for part in (self.prepare_module_input, self.prepare_module_output):
+            part.mesh_dim = self.mesh_dim
+            part._apply(module, device_mesh)
+        return module
