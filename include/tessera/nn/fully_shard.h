@@ -19,7 +19,7 @@ struct FullyShardOptions {
   /// Parameters of fewer elements are replicated: gathering them costs more than they take.
   std::int64_t min_elements = 0;
   /// See `GradientSyncOptions`. Gradients are whole until they are sent, so a large bucket takes
-  /// memory. Left out: the bytes of the largest parameter.
+  /// memory. Left out: the bytes of the largest parameter, as a rank sees it while it is gathered.
   std::optional<std::int64_t> bucket_bytes = {};
 };
 

@@ -10,7 +10,8 @@ namespace tessera::nn {
 /// How gradients are brought to their parameters' layouts.
 struct GradientSyncOptions {
   /// Gradients that are ready are collected until they have so many local bytes. Then they are sent
-  /// together, while the backward pass goes on. At least 1.
+  /// together, while the backward pass goes on. One that would make them a quarter more than that
+  /// begins the next bucket, so that a large one goes alone. At least 1.
   std::int64_t bucket_bytes = 25'000'000;
 };
 

@@ -78,6 +78,12 @@ void shard(const at::Tensor& parameter, std::size_t mesh_dim) {
   become(parameter, value);
 }
 
+/// What the first rank, which holds the most, has of a parameter before it is cut: as much as of its
+/// gradient until that is sent.
+std::int64_t whole_bytes(const at::Tensor& parameter) {
+  return layout_of(parameter).local_numel(0) * static_cast<std::int64_t>(parameter.element_size());
+}
+
 }  // namespace
 
 void fully_shard(torch::nn::Module& module, const DeviceMesh& mesh,
@@ -89,7 +95,7 @@ void fully_shard(torch::nn::Module& module, const DeviceMesh& mesh,
   const auto parameters = detail::parameters_of(module);
   std::int64_t largest = 1;
   for (const auto& parameter : parameters) {
-    largest = std::max(largest, static_cast<std::int64_t>(parameter.nbytes()));
+    largest = std::max(largest, whole_bytes(parameter));
     if (parameter.dim() == 0 || parameter.numel() < options.min_elements) continue;
     shard(parameter, mesh_dim);
   }

@@ -33,11 +33,16 @@ class Collector {
     if (own == nullptr || wanted == nullptr || gradient.requires_grad()) return;
     if (own->layout() == wanted->layout() || !(own->mesh() == wanted->mesh())) return;
     self->begin_pass(self);
-    self->collected_.push_back(parameter);
     // Of the first rank, which holds the most: all ranks must send at the same time.
-    self->bytes_ +=
+    const std::int64_t bytes =
         own->layout().local_numel(0) * static_cast<std::int64_t>(gradient.element_size());
-    if (self->bytes_ >= self->options_.bucket_bytes) self->send();
+    const std::int64_t limit = self->options_.bucket_bytes;
+    // A large gradient does not make a large bucket of those before it: a bucket is packed, so it
+    // takes its memory twice. A bias may go with its weight.
+    if (self->bytes_ > 0 && self->bytes_ + bytes - limit > limit / 4) self->send();
+    self->collected_.push_back(parameter);
+    self->bytes_ += bytes;
+    if (self->bytes_ >= limit) self->send();
   }
 
  private:

@@ -82,6 +82,28 @@ TEST(DataParallelTest, SmallBucketsGoOneByOne) {
   });
 }
 
+TEST(DataParallelTest, LargeGradientsGoAlone) {
+  run_ranks(2, [](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()}, {"dp"});
+    SmallNet net;
+    nn::data_parallel(*net, mesh, {.bucket_bytes = 100});
+    CommDebugMode traffic;
+    {
+      const auto scope = traffic.record();
+      loss_of(net->forward(batch_on(mesh, counted({6, 5})))).backward();
+    }
+    std::vector<std::int64_t> large;
+    for (const auto& record : traffic.records()) {
+      if (record.received_bytes > 125) large.push_back(record.received_bytes);
+    }
+    // Two ranks receive as much as they have, in two halves.
+    const auto received = [](const at::Tensor& x) { return (x.numel() + 1) / 2 * 16; };
+    EXPECT_THAT(large, testing::UnorderedElementsAre(received(net->first->weight),
+                                                     received(net->last->weight)));
+    EXPECT_LT(traffic.count("all_reduce_coalesced"), std::ssize(net->parameters()));
+  });
+}
+
 TEST(DataParallelTest, SeveralBatchesCostOneMessage) {
   test::on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()}, {"dp"});

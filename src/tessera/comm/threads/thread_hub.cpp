@@ -130,8 +130,11 @@ void ThreadHub::run_everything(ThreadGroup& group, ThreadSlot& slot, Lock& lock)
     failure = error.what();
   }
   lock.lock();
-  slot.done = failure.empty();
-  if (!failure.empty()) fail_group(group, failure);
+  if (failure.empty()) {
+    slot.finish();
+  } else {
+    fail_group(group, failure);
+  }
 }
 
 void ThreadHub::run_share(ThreadGroup& group, ThreadSlot& slot, std::size_t share, Lock& lock) {
@@ -152,7 +155,7 @@ void ThreadHub::run_share(ThreadGroup& group, ThreadSlot& slot, std::size_t shar
   slot.done_in_phase = 0;
   slot.taken.assign(slot.taken.size(), false);
   ++slot.phase;
-  slot.done = slot.phase == slot.ops.front()->phases();
+  if (slot.phase == slot.ops.front()->phases()) slot.finish();
   wake_waiters(slot);
 }
 

@@ -74,6 +74,13 @@ struct ThreadSlot {
     ++arrived;
   }
 
+  /// All is done. Lets go of the members' tensors at once: a member that comes for its result much
+  /// later must not keep the others' memory.
+  void finish() {
+    ops.assign(ops.size(), nullptr);
+    done = true;
+  }
+
   /// The members' global ranks.
   std::vector<std::int64_t> ranks;
   std::vector<std::shared_ptr<ThreadOp>> ops;
