@@ -160,6 +160,28 @@ TEST(HooksTest, ElementsOfASequentialAreHookedInPlace) {
   EXPECT_TRUE(torch::allclose(clone->forward(x), doubled)) << "a clone has its own hooks";
 }
 
+TEST(HooksTest, ElementsOfASequentialRunTheirHooksWhenCalledOneByOne) {
+  Net net;
+  register_forward_hook(*net, "layers.0", negate_first);
+  const auto x = torch::randn({2, 4});
+  const auto* const first = net->layers[0]->as<torch::nn::Linear>();
+  auto y = x;
+  for (auto& layer : *net->layers) y = layer.forward(y);
+  EXPECT_TRUE(torch::equal(y, net->layers->forward(x)));
+  EXPECT_TRUE(torch::equal(net->layers->begin()->forward(x),
+                           -torch::linear(x, first->weight, first->bias)));
+}
+
+TEST(HooksTest, ASequentialInAListIsHookedInPlace) {
+  torch::nn::ModuleList list(torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::ReLU()));
+  auto* const layers = list[0]->as<torch::nn::Sequential>();
+  const auto x = torch::randn({2, 3});
+  const auto expected = layers->forward(2 * x);
+  register_forward_pre_hook(*list, "0", double_first);
+  register_forward_hook(*list, "0.1", negate_first);
+  EXPECT_TRUE(torch::allclose(layers->forward(x), -expected));
+}
+
 TEST(HooksTest, ASequentialHasTheHooksOfItsEnds) {
   Net net;
   const auto x = torch::randn({2, 4});
@@ -194,8 +216,17 @@ TEST(HooksTest, AModuleWithoutAPlaceForHooksIsAnErrorThatSaysWhatToChange) {
   EXPECT_THAT(error_of([&] { register_forward_hook(*net, "list", negate_first); }),
               HasSubstr("cannot have hooks, because it has no forward; give them to its elements: "
                         "'list.*'"));
-  EXPECT_THAT(error_of([&] { register_forward_pre_hook(*net, "list.0", double_first); }),
-              HasSubstr("declare the member as tessera::nn::Hooked<torch::nn::Linear>"));
+  EXPECT_EQ(
+      error_of([&] { register_forward_pre_hook(*net, "list.0", double_first); }),
+      "register_forward_pre_hook: module 'list.0' (torch::nn::Linear) cannot have hooks, "
+      "because a torch::nn::ModuleList hands it out by its own type, and its forward is called "
+      "directly; put a tessera::nn::Hooked<torch::nn::Linear> (from tessera/nn/hooked.h) into "
+      "the list and call it as one, as<tessera::nn::Hooked<torch::nn::Linear>>(), or make the "
+      "list a torch::nn::Sequential, whose elements have hooks");
+  torch::nn::ModuleDict dict;
+  dict->update({{"fc", torch::nn::Linear(2, 2).ptr()}});
+  EXPECT_THAT(error_of([&] { register_forward_hook(*dict, "fc", negate_first); }),
+              HasSubstr("because a torch::nn::ModuleDict hands it out by its own type"));
   EXPECT_THAT(error_of([&] { register_forward_pre_hook(*net, "", double_first); }),
               HasSubstr("Net) cannot have hooks, because libtorch calls its forward directly; make "
                         "it a tessera::nn::Hooked<"));

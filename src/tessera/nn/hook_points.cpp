@@ -39,6 +39,16 @@ bool is_list(const torch::nn::Module& module) {
          dynamic_cast<const torch::nn::ModuleDictImpl*>(&module) != nullptr;
 }
 
+/// Refuses an element of a list, which its parent hands out by the element's own type.
+void refuse_element(const char* function, const ModulePlace& place) {
+  const std::string list = holder_name(*place.parent);
+  const std::string hooked = concat("tessera::nn::Hooked<", holder_name(*place.module), ">");
+  TESSERA_CHECK(false, function, ": ", describe(place), " cannot have hooks, because a ", list,
+                " hands it out by its own type, and its forward is called directly; put a ", hooked,
+                " (from tessera/nn/hooked.h) into the list and call it as one, as<", hooked,
+                ">(), or make the list a torch::nn::Sequential, whose elements have hooks");
+}
+
 /// A plain Sequential, whose calls are those of its elements. Derived classes call as they like.
 SequentialImpl* as_sequential(torch::nn::Module& module) {
   return typeid(module) == typeid(SequentialImpl) ? dynamic_cast<SequentialImpl*>(&module)
@@ -58,6 +68,7 @@ void check_hookable(const char* function, const ModulePlace& place) {
                   " cannot have hooks, because it is empty; add its elements first");
     return;
   }
+  if (place.parent != nullptr && is_list(*place.parent)) refuse_element(function, place);
   const std::string type = holder_name(*place.module);
   const bool is_root = place.path.empty();
   TESSERA_CHECK(
