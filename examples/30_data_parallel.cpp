@@ -1,7 +1,6 @@
 // Data parallel: every rank holds the network, batches are cut, gradients are summed in one message.
 #include <iostream>
 
-#include <tessera/nn/data_parallel.h>
 #include <tessera/tessera.h>
 
 #include <torch/torch.h>

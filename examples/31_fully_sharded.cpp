@@ -1,7 +1,6 @@
 // Fully sharded: a rank keeps a part of each parameter, its gradient and the optimizer's state.
 #include <iostream>
 
-#include <tessera/nn/fully_shard.h>
 #include <tessera/tessera.h>
 
 #include <torch/torch.h>

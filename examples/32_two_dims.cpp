@@ -1,8 +1,6 @@
 // Two mesh dims: layers are cut over tp; batches, and what is left of the parameters, over dp.
 #include <iostream>
 
-#include <tessera/nn/fully_shard.h>
-#include <tessera/tensor/in_place.h>
 #include <tessera/tessera.h>
 
 #include <torch/torch.h>
@@ -18,9 +16,8 @@ int main(int argc, char** argv) {
     torch::nn::Sequential net(up, torch::nn::GELU(), down);
 
     // The first layer by columns and the second by rows: what is between them stays cut.
-    distribute_in_place(up->weight, mesh, {Replicate(), Shard(0)});
-    distribute_in_place(up->bias, mesh, {Replicate(), Shard(0)});
-    distribute_in_place(down->weight, mesh, {Replicate(), Shard(1)});
+    nn::parallelize_module(*net, mesh, {{"0", nn::ColwiseParallel{}}, {"2", nn::RowwiseParallel{}}},
+                           {.activations = nn::Activations::distributed, .mesh_dim = "tp"});
     nn::fully_shard(*net, mesh, {.mesh_dim = "dp"});
     TORCH_CHECK(placements_of(up->weight) == (Placements{Shard(1), Shard(0)}));
     TORCH_CHECK(placements_of(down->weight) == (Placements{Shard(0), Shard(1)}));

@@ -5,8 +5,7 @@
 #include <tessera/base/check.h>
 #include <tessera/nn/data_parallel.h>
 #include <tessera/nn/fully_shard.h>
-#include <tessera/nn/hooks.h>
-#include <tessera/tensor/in_place.h>
+#include <tessera/nn/parallelize_module.h>
 
 namespace gpt {
 
@@ -14,52 +13,27 @@ using namespace tessera;
 
 namespace {
 
-/// As given along `tp`, Replicate along the others.
-Placements along_layers(const DeviceMesh& mesh, const Placement& placement) {
-  Placements placements(static_cast<std::size_t>(mesh.ndim()), Replicate());
-  placements[static_cast<std::size_t>(mesh.shape().dim_named("tp"))] = placement;
-  return placements;
+/// Layers in pairs: the first is cut by columns, the second by rows, and what is between them, heads or
+/// features, stays cut.
+nn::ParallelPlan tensor_parallel() {
+  return {{"blocks.*.attention.[qkv]*", nn::ColwiseParallel{}},
+          {"blocks.*.attention.output", nn::RowwiseParallel{}},
+          {"blocks.*.mlp.up", nn::ColwiseParallel{}},
+          {"blocks.*.mlp.down", nn::RowwiseParallel{}}};
 }
 
-void spread_layers(Gpt& model, const DeviceMesh& mesh) {
-  for (auto& [name, parameter] : model->named_parameters().pairs()) {
-    const auto has = [&name = name](const char* part) {
-      return name.find(part) != std::string::npos;
-    };
-    if (has("query") || has("key") || has("value") || has("up")) {
-      distribute_in_place(parameter, mesh, along_layers(mesh, Shard(0)));
-    } else if (has("attention.output.weight") || has("down.weight")) {
-      distribute_in_place(parameter, mesh, along_layers(mesh, Shard(1)));
-    }
-  }
-}
-
-/// Brings tensors to `placement` along `tp`, and leaves them as they are along the others.
-void bring_to(const nn::TensorLeaves& tensors, const Placement& placement) {
-  for (auto* tensor : tensors) {
-    Placements placements = placements_of(*tensor);
-    placements[static_cast<std::size_t>(mesh_of(*tensor).shape().dim_named("tp"))] = placement;
-    *tensor = redistribute(*tensor, placements);
-  }
-}
-
-/// Between layers, ranks along `tp` hold parts of the sequence; layers see all of it.
-void spread_sequence(Gpt& model) {
-  const auto before = [&](const std::string& path, const Placement& placement) {
-    nn::register_forward_pre_hook(
-        *model, path, [=](torch::nn::Module&, nn::TensorLeaves in) { bring_to(in, placement); });
-  };
-  const auto after = [&](const std::string& path, const Placement& placement) {
-    nn::register_forward_hook(*model, path,
-                              [=](torch::nn::Module&, nn::TensorLeaves, nn::TensorLeaves out) {
-                                bring_to(out, placement);
-                              });
-  };
-  before("dropout", Shard(1));
-  for (const auto& [path, module] : model->named_modules().pairs()) {
-    if (path.ends_with(".attention") || path.ends_with(".mlp")) before(path, Replicate());
-    if (path.ends_with(".output") || path.ends_with(".down")) after(path, Shard(1));
-  }
+/// The same, and outside of the pairs a rank holds a part of the sequence, dim 1.
+nn::ParallelPlan sequence_parallel() {
+  const nn::PrepareModuleInput whole{.input_layouts = {Shard(1)},
+                                     .desired_input_layouts = {Replicate()}};
+  const nn::RowwiseParallel cut{.output_layouts = Shard(1)};
+  return {{"dropout", nn::SequenceParallel{}},
+          {"blocks.*.attention", whole},
+          {"blocks.*.attention.[qkv]*", nn::ColwiseParallel{}},
+          {"blocks.*.attention.output", cut},
+          {"blocks.*.mlp", whole},
+          {"blocks.*.mlp.up", nn::ColwiseParallel{}},
+          {"blocks.*.mlp.down", cut}};
 }
 
 }  // namespace
@@ -103,11 +77,15 @@ void spread(Gpt& model, const DeviceMesh& mesh, const Style& style) {
   const auto needed = mesh_dims_of(style);
   TESSERA_CHECK(mesh.shape().names() == needed, "style ", to_string(style), " needs a mesh of ",
                 joined(needed, " and "), ", not ", mesh.shape());
-  if (style.layers != Layers::none) spread_layers(model, mesh);
-  if (style.layers == Layers::sequence_parallel) spread_sequence(model);
+  if (style.layers != Layers::none) {
+    const bool cuts_sequence = style.layers == Layers::sequence_parallel;
+    nn::parallelize_module(*model, mesh, cuts_sequence ? sequence_parallel() : tensor_parallel(),
+                           {.activations = nn::Activations::distributed, .mesh_dim = "tp"});
+  }
   if (style.batches == Batches::fully_sharded) {
     nn::fully_shard(*model, mesh, {.mesh_dim = "dp"});
   } else {
+    // Without batches over `dp` too: it sends all gradients that are sums in one message.
     nn::data_parallel(*model, mesh);
   }
 }
