@@ -67,9 +67,9 @@ struct FromLocalOptions {
 /// Returns the DTensor whose local part on this rank is `local`, without copying it. Differentiable,
 /// twice.
 ///
-/// Throws `InvalidArgument` on all ranks when the local shapes are not those that the placements
-/// give to some global shape (or to the given one): uneven shards are cut as `chunk_extent` says.
-/// Also for a DTensor, and as `distribute_tensor` for placements and devices.
+/// Throws `InvalidArgument` on all ranks unless the local shapes are what the placements give to a
+/// global shape, cut as `chunk_extent` says; with `shape` and no `run_check`, on the rank whose part
+/// does not fit. Also for a DTensor, and as `distribute_tensor` for placements and devices.
 [[nodiscard]] at::Tensor from_local(const at::Tensor& local, const DeviceMesh& mesh,
                                     const Placements& placements,
                                     const FromLocalOptions& options = {});

@@ -35,16 +35,21 @@ at::Tensor make_empty(const char* function, const std::vector<std::int64_t>& siz
   return detail::make_dtensor(at::empty(local, local_options(options, mesh)), mesh, layout);
 }
 
-/// Fills a new DTensor by an operation in place, which knows what Partial asks for.
+/// Fills a new DTensor by an operation in place. Where it is Partial, the whole is filled and then made
+/// contributions, which takes no communication.
 template <typename Fill>
 at::Tensor make_filled(const char* function, const std::vector<std::int64_t>& sizes,
                        const DeviceMesh& mesh, const Placements& placements,
                        const at::TensorOptions& options, const Fill& fill) {
-  auto result = make_empty(function, sizes, mesh, placements, options);
-  {
-    const at::NoGradGuard no_history;
-    fill(result);
-  }
+  const auto made = make_empty(function, sizes, mesh, placements, options);
+  const Layout& layout = layout_of(made);
+  const at::NoGradGuard no_history;
+  const Layout filled = detail::gradient_layout(layout);
+  at::Tensor result = filled == layout
+                          ? made
+                          : detail::make_dtensor(detail::dtensor_meta(made)->local(), mesh, filled);
+  fill(result);
+  result = detail::move(result, mesh, layout);
   if (options.requires_grad()) result.requires_grad_(true);
   return result;
 }
@@ -53,14 +58,14 @@ at::Tensor make_filled(const char* function, const std::vector<std::int64_t>& si
 
 at::Tensor zeros(const std::vector<std::int64_t>& sizes, const DeviceMesh& mesh,
                  const Placements& placements, const at::TensorOptions& options) {
-  return full(sizes, 0, mesh, placements,
-              options.has_dtype() ? options : options.dtype(at::get_default_dtype()));
+  return make_filled("zeros", sizes, mesh, placements, options,
+                     [](at::Tensor& tensor) { tensor.zero_(); });
 }
 
 at::Tensor ones(const std::vector<std::int64_t>& sizes, const DeviceMesh& mesh,
                 const Placements& placements, const at::TensorOptions& options) {
-  return full(sizes, 1, mesh, placements,
-              options.has_dtype() ? options : options.dtype(at::get_default_dtype()));
+  return make_filled("ones", sizes, mesh, placements, options,
+                     [](at::Tensor& tensor) { tensor.fill_(1); });
 }
 
 at::Tensor empty(const std::vector<std::int64_t>& sizes, const DeviceMesh& mesh,

@@ -1,5 +1,6 @@
 #include "tessera/tensor/fast_kernels.h"
 
+#include <algorithm>
 #include <memory>
 #include <tuple>
 #include <type_traits>
@@ -41,6 +42,13 @@
 namespace tessera::detail {
 namespace {
 
+/// Along mesh dims of one rank too: the rules make Replicate of it there, and results must be placed
+/// alike whichever way an op takes, as ranks may take different ones.
+bool has_any_partial(const Layout& layout) {
+  const auto& placements = layout.placements();
+  return std::any_of(placements.begin(), placements.end(), is_partial);
+}
+
 /// What the tensors of a call have in common, as far as they were looked at.
 struct Common {
   const DTensorMeta* meta = nullptr;
@@ -56,7 +64,7 @@ struct Common {
           is_simple && tensor.defined() && tensor.dim() == 0 && wrapped_meta(tensor) == nullptr;
     } else if (meta == nullptr) {
       meta = own;
-      is_simple = is_simple && !own->layout().has_partial() && tensor.is_contiguous() &&
+      is_simple = is_simple && !has_any_partial(own->layout()) && tensor.is_contiguous() &&
                   tensor.storage_offset() == 0 && own->is_inside();
     } else {
       is_simple = is_simple && own->layout() == meta->layout() && own->mesh() == meta->mesh() &&

@@ -1,5 +1,7 @@
 #include "tessera/tensor/global_shape.h"
 
+#include <algorithm>
+
 #include <ATen/ops/tensor.h>
 
 #include "tessera/base/check.h"
@@ -14,6 +16,10 @@ namespace {
 /// The dtype, then the sizes.
 using Record = std::vector<std::int64_t>;
 
+/// Records are sent with room for so many dims, or more where a tensor has more: equally long, they
+/// arrive even from ranks whose tensors have another number of dims.
+constexpr std::int64_t kUsualDims = 16;
+
 bool is_cut(const DeviceMesh& mesh, const Placements& placements) {
   for (std::size_t dim = 0; dim < placements.size(); ++dim) {
     if (is_sharded(placements[dim]) && mesh.size(static_cast<std::int64_t>(dim)) > 1) return true;
@@ -23,9 +29,10 @@ bool is_cut(const DeviceMesh& mesh, const Placements& placements) {
 
 /// All ranks' records in the mesh's order.
 std::vector<Record> gather_records(const at::Tensor& local, const DeviceMesh& mesh) {
-  Record own = {static_cast<std::int64_t>(local.scalar_type())};
+  const std::int64_t width = std::max(local.dim(), kUsualDims) + 2;
+  Record own = {local.dim(), static_cast<std::int64_t>(local.scalar_type())};
   own.insert(own.end(), local.sizes().begin(), local.sizes().end());
-  const auto width = static_cast<std::int64_t>(own.size());
+  own.resize(static_cast<std::size_t>(width));
   const CauseScope cause("shapes for from_local");
   const auto all =
       all_gather(at::tensor(own, at::kLong).to(local.device()), 0, mesh.group(),
@@ -34,7 +41,7 @@ std::vector<Record> gather_records(const at::Tensor& local, const DeviceMesh& me
   std::vector<Record> records;
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
     const auto* begin = all.const_data_ptr<std::int64_t>() + i * width;
-    records.emplace_back(begin, begin + width);
+    records.emplace_back(begin + 1, begin + 2 + begin[0]);
   }
   return records;
 }
@@ -65,6 +72,16 @@ std::vector<std::int64_t> positions_along(const DeviceMesh& mesh, const Placemen
 std::string describe(const Record& record) {
   return concat(short_name(static_cast<at::ScalarType>(record[0])), '[',
                 joined(Record(record.begin() + 1, record.end()), ","), ']');
+}
+
+void check_dims(const std::vector<Record>& records, const DeviceMesh& mesh) {
+  for (std::int64_t i = 1; i < mesh.size(); ++i) {
+    const Record& record = records[static_cast<std::size_t>(i)];
+    TESSERA_CHECK(record.size() == records[0].size(),
+                  "from_local: Inconsistent tensor metadata: rank ", mesh.shape().rank_at(0),
+                  " holds ", describe(records[0]), ", rank ", mesh.shape().rank_at(i), ' ',
+                  describe(record), "; all parts must have the same number of dims");
+  }
 }
 
 void check_records(const std::vector<Record>& records, const DeviceMesh& mesh,
@@ -98,6 +115,7 @@ Shape global_shape(const at::Tensor& local, const DeviceMesh& mesh, const Placem
   // Checks placements before anything is sent; the sizes do not matter for that.
   (void)checked_layout("from_local", mesh, placements, Shape(static_cast<std::size_t>(ndim), 1));
   const auto records = gather_records(local, mesh);
+  check_dims(records, mesh);
   Shape shape;
   if (options.shape.has_value()) {
     shape = *options.shape;

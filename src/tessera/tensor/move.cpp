@@ -28,6 +28,11 @@ struct Source {
   at::ScalarType sent_dtype;
 };
 
+/// Whether the result of a move must remember what was moved; integers have no gradients.
+bool is_recorded(const at::Tensor& tensor, const at::Tensor& result) {
+  return needs_history(tensor) && torch::autograd::isDifferentiableType(result.scalar_type());
+}
+
 at::Tensor converted(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.scalar_type() == dtype ? tensor : tensor.to(dtype);
 }
@@ -133,7 +138,7 @@ at::Tensor move(const at::Tensor& tensor, const DeviceMesh& mesh, const Layout& 
                 const RedistributeOptions& options) {
   if (stays(tensor, mesh, layout, options)) return tensor;
   at::Tensor result = make_moved(tensor, mesh, layout, options);
-  if (needs_history(tensor)) {
+  if (is_recorded(tensor, result)) {
     record_history<MoveBackward>(result, tensor, Source(tensor, options), options.async_op);
   }
   return result;
@@ -149,7 +154,7 @@ std::vector<at::Tensor> move_all(const std::vector<at::Tensor>& tensors,
   }
   if (moving.empty()) return results;
   make_all_moved(results, moving, to, options);
-  std::erase_if(moving, [&](std::size_t i) { return !needs_history(tensors[i]); });
+  std::erase_if(moving, [&](std::size_t i) { return !is_recorded(tensors[i], results[i]); });
   if (moving.empty()) return results;
   auto node = c10::make_intrusive<MoveAllBackward>();
   node->async_op = options.async_op;
