@@ -166,17 +166,21 @@ std::tuple<at::Tensor, at::Tensor> attention(const at::Tensor& query, const at::
 }  // namespace
 
 void override_composites() {
-  static auto* const library = new torch::Library(
-      torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse2, __FILE__, __LINE__);
-  library->impl("max_pool1d", &max_pool1d);
-  library->impl("tensor_split.tensor_indices_or_sections", &tensor_split);
-  library->impl("ctc_loss.IntList", &ctc_loss_of_numbers);
-  library->impl("ctc_loss.Tensor", &ctc_loss);
-  library->impl("one_hot", &one_hot);
-  library->impl("cross_entropy_loss", &cross_entropy);
-  library->impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
-  library->impl("feature_dropout", &feature_dropout);
-  library->impl("_scaled_dot_product_attention_math", &attention);
+  // In inference mode there is no autograd, and calls come to the other key at once.
+  for (const auto key : {c10::DispatchKey::AutogradPrivateUse2, c10::DispatchKey::PrivateUse2}) {
+    // Never taken back: at the end of the program the dispatcher may be gone first.
+    auto* const library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    library->impl("max_pool1d", &max_pool1d);
+    library->impl("tensor_split.tensor_indices_or_sections", &tensor_split);
+    library->impl("ctc_loss.IntList", &ctc_loss_of_numbers);
+    library->impl("ctc_loss.Tensor", &ctc_loss);
+    library->impl("one_hot", &one_hot);
+    library->impl("cross_entropy_loss", &cross_entropy);
+    library->impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
+    library->impl("feature_dropout", &feature_dropout);
+    library->impl("_scaled_dot_product_attention_math", &attention);
+    override_recurrent(*library);
+  }
 }
 
 }  // namespace tessera::detail

@@ -91,8 +91,10 @@ void refresh(DTensorMeta& meta) {
   CopiedView* view = meta.copied_view();
   if (view == nullptr) return;
   refresh(*view->base);
-  const std::uint32_t writes = view->writes.current_version();
-  if (writes == view->seen) return;
+  // Tensors of inference mode do not count writes: their values are taken anew at every use.
+  const bool is_counted = view->writes.enabled();
+  const std::uint32_t writes = is_counted ? view->writes.current_version() : 0;
+  if (is_counted && writes == view->seen) return;
   if (meta.is_inside()) refresh_from(meta, *view);
   view->seen = writes;
 }

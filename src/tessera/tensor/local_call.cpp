@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/InferenceMode.h>
 
 #include "tessera/base/check.h"
 #include "tessera/comm/recorder.h"
@@ -82,7 +83,7 @@ void LocalCall::run_outside() {
         is_ruled ? plan_.decision.outputs[index] : replicated_layout(*mesh_, shape_only.sizes());
     const auto local = outside_local(
         at::empty({0}, shape_only.options().device(dtensor_meta(first_)->local().device())));
-    return make_dtensor(local, *mesh_, layout, strides_of(shape_only));
+    return make_result(local, layout, strides_of(shape_only));
   };
   for (const auto& result : traits_.returns) {
     if (result.argument.has_value()) {
@@ -321,14 +322,28 @@ at::Tensor LocalCall::wrap(const at::Tensor& local) {
   const auto& decision = plan_.decision;
   if (plan_.is_fallback || index >= decision.outputs.size()) {
     TESSERA_INTERNAL_CHECK(plan_.is_fallback, traits_.name, " gave more results than its rule has");
+    TESSERA_CHECK(local.layout() == at::kStrided && !local.is_quantized(), traits_.name,
+                  ": the result is a tensor of ", local.layout(), " layout and dtype ",
+                  local.scalar_type(), ", but DTensors are dense and not quantized; call it on ",
+                  "to_local(x) or full_tensor(x)");
     const auto layout = replicated_layout(*mesh_, local.sizes());
-    return marked(make_dtensor(local, *mesh_, layout, strides_of(local)), local);
+    return marked(make_result(local, layout, strides_of(local)), local);
   }
   const GlobalStrides& strides =
       decision.strides.empty() ? kContiguousStrides : decision.strides[index];
-  return marked(make_dtensor(traits_.is_view ? local : in_memory_order(local, strides), *mesh_,
-                             decision.outputs[index], strides),
+  return marked(make_result(traits_.is_view ? local : in_memory_order(local, strides),
+                            decision.outputs[index], strides),
                 local);
+}
+
+at::Tensor LocalCall::make_result(const at::Tensor& local, const Layout& layout,
+                                  const GlobalStrides& strides) const {
+  if (traits_.is_view && c10::InferenceMode::is_enabled() && !first_.is_inference()) [[unlikely]] {
+    // In inference mode, too, what views an ordinary tensor is one, as libtorch relies on.
+    const c10::InferenceMode ordinary(false);
+    return make_dtensor(local, *mesh_, layout, strides);
+  }
+  return make_dtensor(local, *mesh_, layout, strides);
 }
 
 CopiedView LocalCall::view_of_first(const at::Tensor& result, bool was_moved,
@@ -352,7 +367,7 @@ CopiedView LocalCall::view_of_first(const at::Tensor& result, bool was_moved,
   view.base_geometry = geometry_of(first_);
   view.own_geometry = geometry_of(result);
   view.writes = impl->version_counter();
-  view.seen = view.writes.current_version();
+  view.seen = view.writes.enabled() ? view.writes.current_version() : 0;
   return view;
 }
 

@@ -53,6 +53,8 @@ class LocalCall {
   void write_back();
   void wrap_results();
   at::Tensor wrap(const at::Tensor& local);
+  [[nodiscard]] at::Tensor make_result(const at::Tensor& local, const Layout& layout,
+                                       const GlobalStrides& strides) const;
   /// Marks the result of a view op that does not share memory with what it views.
   at::Tensor marked(at::Tensor result, const at::Tensor& local) const;
   /// What such a result remembers of the first argument.
