@@ -87,6 +87,25 @@ TEST(DTensorErrorTest, StrictModeAllowsWhatStaysAndCanBeLeft) {
   });
 }
 
+TEST(DTensorErrorTest, StrictModeLetsStatisticsReduce) {
+  test::on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    const auto a = distribute_tensor(counted({5, 4}), mesh, {Shard(0)});
+    const auto labels =
+        distribute_tensor(torch::tensor({0, 3, 1, 2, 2}, torch::kLong), mesh, {Shard(0)});
+    const StrictGuard strict;
+    EXPECT_TRUE(torch::allclose(full_tensor(a.norm()), counted({5, 4}).norm()));
+    EXPECT_TRUE(torch::allclose(full_tensor(a.norm(3, 0)), counted({5, 4}).norm(3, 0)));
+    EXPECT_TRUE(torch::allclose(full_tensor(a.std(0)), counted({5, 4}).std(0)));
+    EXPECT_TRUE(torch::allclose(full_tensor(a.mean()), counted({5, 4}).mean()));
+    EXPECT_TRUE(torch::allclose(full_tensor(a.logsumexp(0)), counted({5, 4}).logsumexp(0)));
+    EXPECT_TRUE(torch::allclose(full_tensor(torch::nll_loss(a, labels)),
+                                torch::nll_loss(counted({5, 4}), full_tensor(labels))));
+    EXPECT_TRUE(torch::allclose(full_tensor(torch::cross_entropy_loss(a, labels)),
+                                torch::cross_entropy_loss(counted({5, 4}), full_tensor(labels))));
+  });
+}
+
 TEST(DTensorErrorTest, PlainTensorsDoNotMix) {
   EXPECT_THAT(
       error_of([](const DeviceMesh& mesh) {
@@ -94,6 +113,62 @@ TEST(DTensorErrorTest, PlainTensorsDoNotMix) {
       }),
       HasSubstr("aten::add.Tensor: got mixed torch.Tensor and DTensor: argument 'other' is a "
                 "plain tensor f32[4,4] (plain), others are DTensors on"));
+}
+
+TEST(DTensorErrorTest, ResultsOfDTensorsDoNotGoToPlainTensors) {
+  const auto x = [](const DeviceMesh& mesh) {
+    return distribute_tensor(counted({4, 4}), mesh, {Shard(0)});
+  };
+  const std::vector<std::function<void(const DeviceMesh&, at::Tensor&)>> all = {
+      [&](const DeviceMesh& mesh, at::Tensor& out) { at::add_out(out, x(mesh), x(mesh)); },
+      [&](const DeviceMesh& mesh, at::Tensor& out) { at::mm_out(out, x(mesh), x(mesh)); },
+      [&](const DeviceMesh& mesh, at::Tensor& out) { at::sum_out(out, x(mesh), 0); },
+      [&](const DeviceMesh& mesh, at::Tensor& out) {
+        at::cat_out(out, {x(mesh), x(mesh)});
+      },
+      [&](const DeviceMesh& mesh, at::Tensor& out) {
+        at::masked_select_out(out, x(mesh), x(mesh).gt(0));
+      },
+      [&](const DeviceMesh& mesh, at::Tensor& out) { at::histc_out(out, x(mesh)); }};
+  for (const auto& write : all) {
+    for (const std::int64_t rows : {0, 4}) {
+      EXPECT_THAT(
+          error_of([&](const DeviceMesh& mesh) {
+            auto out = torch::ones({rows, 4});
+            const auto before = out.clone();
+            try {
+              write(mesh, out);
+            } catch (...) {
+              EXPECT_TRUE(torch::equal(out, before));
+              throw;
+            }
+          }),
+          testing::AllOf(HasSubstr("got mixed torch.Tensor and DTensor: argument 'out' is a "
+                                   "plain tensor f32["),
+                         HasSubstr("make it one with distribute_tensor or from_local")));
+    }
+  }
+}
+
+TEST(DTensorErrorTest, ResultsOfPlainTensorsDoNotGoToDTensors) {
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                auto out = zeros({4, 4}, mesh, {Shard(0)});
+                at::add_out(out, counted({4, 4}), counted({4, 4}));
+              }),
+              HasSubstr("aten::add.out: got mixed torch.Tensor and DTensor: argument 'self' is a "
+                        "plain tensor f32[4,4] (plain)"));
+}
+
+TEST(DTensorErrorTest, ElementsAreNotSelectedByPlainMasks) {
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                (void)zeros({4, 4}, mesh, {Shard(0)}).masked_select(counted({4, 4}).gt(3));
+              }),
+              HasSubstr("aten::masked_select: got mixed torch.Tensor and DTensor: argument 'mask' "
+                        "is a plain tensor bool[4,4] (plain)"));
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                (void)counted({4, 4}).masked_select(zeros({4, 4}, mesh, {Shard(0)}).gt(3));
+              }),
+              HasSubstr("argument 'self' is a plain tensor f32[4,4] (plain)"));
 }
 
 TEST(DTensorErrorTest, MeshesDoNotMix) {
@@ -159,6 +234,30 @@ TEST(DTensorErrorTest, ResizingIsRefused) {
         zeros({4, 2}, mesh, {Shard(0)}).resize_({3});
       }),
       HasSubstr("f32[4,2][S(0)] cannot be resized to [3]; make a new DTensor of that shape"));
+}
+
+TEST(DTensorErrorTest, SparseAndQuantizedResultsAreRefused) {
+  EXPECT_THAT(
+      error_of([](const DeviceMesh& mesh) {
+        (void)distribute_tensor(counted({4, 4}), mesh, {Shard(0)}).to_sparse();
+      }),
+      testing::AllOf(HasSubstr("the result is a tensor of Sparse layout and dtype Float, but "
+                               "DTensors are dense and not quantized"),
+                     HasSubstr("call it on to_local(x) or full_tensor(x)")));
+  EXPECT_THAT(
+      error_of([](const DeviceMesh& mesh) {
+        (void)torch::quantize_per_tensor(ones({4, 4}, mesh, {Shard(0)}), 0.1, 0, at::kQInt8);
+      }),
+      HasSubstr("Strided layout and dtype QInt8, but DTensors are dense"));
+}
+
+TEST(DTensorErrorTest, OrthogonalInitialisationMakesPlainTensors) {
+  EXPECT_THAT(
+      error_of([](const DeviceMesh& mesh) {
+        auto w = zeros({4, 4}, mesh, {Shard(0)});
+        torch::nn::init::orthogonal_(w);
+      }),
+      HasSubstr("aten::copy_: got mixed torch.Tensor and DTensor: argument 'src' is a plain"));
 }
 
 TEST(DTensorErrorTest, PrintsItselfAndItsPart) {

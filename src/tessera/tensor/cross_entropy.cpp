@@ -10,6 +10,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/tensor/class_terms.h"
+#include "tessera/tensor/conversion.h"
 #include "tessera/tensor/dtensor.h"
 
 namespace tessera::detail {
@@ -21,6 +22,12 @@ at::Tensor on_mesh_of(const at::Tensor& logits, const at::Tensor& tensor) {
   const DeviceMesh& mesh = mesh_of(logits);
   return from_local(tensor, mesh, Placements(static_cast<std::size_t>(mesh.ndim()), Replicate()),
                     {.shape = tensor.sizes().vec()});
+}
+
+/// A sum over ranks that is needed now.
+at::Tensor summed(const at::Tensor& tensor) {
+  const Layout whole = gradient_layout(layout_of(tensor));
+  return redistribute(tensor, whole.placements());
 }
 
 /// The loss of one call.
@@ -55,7 +62,7 @@ class CrossEntropy {
       const at::Tensor smooth = smooth_losses(terms.log_sum_exp).masked_fill(ignored, 0);
       losses = losses * (1 - smoothing_) + smooth * (smoothing_ / count());
     }
-    if (reduction_ == at::Reduction::Mean) return losses.sum() / counts.sum();
+    if (reduction_ == at::Reduction::Mean) return losses.sum() / summed(counts.sum());
     return reduction_ == at::Reduction::Sum ? losses.sum() : losses;
   }
 

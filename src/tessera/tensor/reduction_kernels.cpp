@@ -51,6 +51,12 @@ bool is_cut_along(const Layout& layout, const std::vector<std::int64_t>& dims) {
   return false;
 }
 
+/// The same tensor with reductions over ranks done, so that using it twice reduces it once.
+at::Tensor whole(const at::Tensor& tensor) {
+  const auto& meta = *dtensor_meta(tensor);
+  return move(tensor, meta.mesh(), gradient_layout(meta.layout()));
+}
+
 /// The norm of parts: sums of powers can be added up before the root is taken.
 at::Tensor norm_of_parts(const at::Tensor& self, double order,
                          const std::vector<std::int64_t>& dims, bool keepdim) {
@@ -60,8 +66,9 @@ at::Tensor norm_of_parts(const at::Tensor& self, double order,
   if (std::isinf(order)) return order > 0 ? size.amax(dims, keepdim) : size.amin(dims, keepdim);
   if (order == 0) return size.ne(0).sum(over, keepdim, size.scalar_type());
   if (order == 1) return size.sum(over, keepdim);
-  if (order == 2) return size.square().sum(over, keepdim).sqrt();
-  return size.pow(order).sum(over, keepdim).pow(1 / order);
+  const CauseScope cause("norm");
+  if (order == 2) return whole(size.square().sum(over, keepdim)).sqrt();
+  return whole(size.pow(order).sum(over, keepdim)).pow(1 / order);
 }
 
 /// linalg_vector_norm and norm.
@@ -103,12 +110,6 @@ void run_foreach_norm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   torch::jit::drop(*stack, traits.arguments.size());
   torch::jit::push(*stack, std::move(norms));
-}
-
-/// The same tensor with sums over ranks done, so that using it twice reduces it once.
-at::Tensor whole(const at::Tensor& tensor) {
-  const auto& meta = *dtensor_meta(tensor);
-  return move(tensor, meta.mesh(), gradient_layout(meta.layout()));
 }
 
 /// var, std, var_mean and std_mean over dims that are cut: a mean, then the mean of the squares of
@@ -186,8 +187,10 @@ void run_nll(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto [sum, total] =
       self.dim() == 2 ? at::nll_loss_forward(self, target, given, at::Reduction::Sum, ignored)
                       : at::nll_loss2d_forward(self, target, given, at::Reduction::Sum, ignored);
+  const CauseScope cause(traits.base_name.c_str());
+  const at::Tensor weights = whole(total);
   torch::jit::drop(*stack, count);
-  torch::jit::push(*stack, sum.div(total), total);
+  torch::jit::push(*stack, sum.div(weights), weights);
 }
 
 }  // namespace
