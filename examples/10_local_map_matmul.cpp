@@ -4,6 +4,8 @@
 //
 //     10_local_map_matmul --ranks 4
 
+#include <iostream>
+
 #include <ATen/ATen.h>
 
 #include "tessera/base/error.h"
@@ -49,6 +51,10 @@ int main(int argc, char** argv) {
     const at::Tensor expected = at::mm(at::ones({12, 16}, at::kDouble), x.t());
     if (!at::allclose(tessera::full_tensor(w_parts.grad()), expected)) {
       throw tessera::Error("the gradient is wrong");
+    }
+    if (world.rank() == 0) {
+      std::cout << "Y = W X is " << tessera::layout_of(y) << " after " << traffic.total_count()
+                << " collective\n";
     }
   });
 }

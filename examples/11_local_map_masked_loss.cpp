@@ -4,6 +4,7 @@
 //
 //     11_local_map_masked_loss --ranks 3
 
+#include <iostream>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -55,6 +56,10 @@ int main(int argc, char** argv) {
     if (!at::allclose(loss, expected)) throw tessera::Error("the loss is wrong");
     if (!at::allclose(tessera::full_tensor(logits_parts.grad()), whole.grad())) {
       throw tessera::Error("the gradient is wrong");
+    }
+    if (world.rank() == 0) {
+      std::cout << "loss " << loss.item<double>() << ", the mean over "
+                << whole_count.item<double>() << " of " << tokens << " tokens\n";
     }
   });
 }

@@ -4,6 +4,7 @@
 //
 //     14_local_map_halo_exchange --ranks 4
 
+#include <iostream>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -83,6 +84,11 @@ int main(int argc, char** argv) {
     result.pow(2).sum().backward();
     if (!at::allclose(tessera::full_tensor(start_parts.grad()), start.grad())) {
       throw tessera::Error("the gradient is wrong");
+    }
+    if (world.rank() == 0) {
+      std::cout << "a plate of " << tessera::layout_of(parts)
+                << " is after 5 steps what it is on one "
+                << "rank; so are its gradients\n";
     }
   });
 }
