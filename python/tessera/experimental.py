@@ -37,9 +37,10 @@ def local_map(func: Optional[Callable] = None,
         redistribute_inputs: place arguments as `in_placements` says where they are not.
         out_shapes: the global shapes of the results, one entry per leaf; an entry None has the ranks
             tell each other their sizes. Needed only where the size of a result depends on values or on
-            the rank: otherwise uneven parts are found out.
-        check_outputs: compare what the ranks return, for debugging: copies that differ are an error
-            that names the ranks.
+            the rank: otherwise uneven parts are found out. Ranks that took a result for different things
+            raise `CommError` in their next collective.
+        check_outputs: compare what the ranks return, for debugging: copies that differ, parts that do
+            not fit together and trees that differ are an error on all ranks that names the ranks.
 
     Raises:
         AssertionError: for entries that do not fit the leaves.

@@ -193,6 +193,19 @@ def test_copies_that_differ_are_found():
     tessera.run_ranks(2, check)
 
 
+def test_sizes_that_depend_on_the_rank():
+    def check(rank):
+        mesh = tessera.init_device_mesh("cpu", (2,))
+        x = distribute_tensor(torch.ones(8, 3), mesh, ROWS)
+        asked = local_map(lambda v: v[:2 - rank], out_placements=ROWS, out_shapes=(None,))
+        assert asked(x).shape == (3, 3)
+        y = local_map(lambda v: v[:, :3 - rank], out_placements=ROWS)(x)
+        with pytest.raises(tessera.errors.CommError, match="having taken output 0 of local_map"):
+            y.full_tensor()
+
+    tessera.run_ranks(2, check)
+
+
 def test_exceptions_of_the_function_come_out_as_they_are(on_ranks):
     def check(mesh):
         x = distribute_tensor(torch.ones(4), mesh, WHOLE)

@@ -119,7 +119,8 @@ TEST(FromLocalTest, PartsOfDifferentDimsAreAnError) {
           const auto part = world.rank() == 0 ? torch::zeros({2}) : torch::zeros({2, 2});
           expect_refused(
               [&] { (void)from_local(part, mesh, {Shard(0)}, {.run_check = run_check}); },
-              {"from_local: Inconsistent tensor metadata: rank 0 holds f32[2], rank 1 f32[2,2]"});
+              {"from_local: Inconsistent tensor metadata: rank 1 holds f32[2,2], but rank 0 holds "
+               "f32[2]"});
         },
         test::test_options());
   }

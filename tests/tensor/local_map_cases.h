@@ -29,6 +29,13 @@ void check_in_placements(World& world);
 void check_redistribution_of_inputs(World& world);
 void check_gradient_placements(World& world);
 
+/// Results whose sizes depend on plain arguments, on the rank or on values.
+void check_sizes_of_results(World& world);
+/// Expects a `CommError` on this rank, with all of `parts` in its text.
+void expect_disagreement(const std::function<void()>& call, const std::vector<std::string>& parts);
+/// Ranks that take a result for different things find out, and can use the mesh no more. Needs two.
+void check_disagreement_on_sizes(World& world);
+
 /// Paddle's example of a masked mean, which needs two ranks; the others are outside of the mesh.
 void check_masked_mean(World& world);
 

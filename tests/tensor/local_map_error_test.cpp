@@ -6,6 +6,7 @@
 #include "tensor/local_map_cases.h"
 #include "tessera/base/concat.h"
 #include "tessera/comm/collectives.h"
+#include "tessera/comm/traffic.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/local_map.h"
 
@@ -80,6 +81,29 @@ TEST(LocalMapErrorTest, InputPlacements) {
   });
 }
 
+TEST(LocalMapErrorTest, NothingMovesBeforeEverythingIsChecked) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    const auto x = rows(mesh);
+    const auto add = [](const at::Tensor& a, const at::Tensor& b) { return a + b; };
+    CommDebugMode traffic;
+    const auto scope = traffic.record();
+    // The first argument would have to move.
+    LocalMapOptions options{.out_placements = {{Replicate()}},
+                            .in_placements = {{Replicate()}, std::nullopt},
+                            .redistribute_inputs = true};
+    expect_refused([&] { (void)local_map(add, options)(x, x); }, {"expects placements but"});
+    options.in_placements = {{Replicate()}, {Replicate()}};
+    options.in_grad_placements = {{Replicate()}, {Shard(7)}};
+    expect_refused([&] { (void)local_map(add, options)(x, x); }, {"in_grad_placements: "});
+    options.in_grad_placements = {};
+    options.out_placements = {{Replicate(), Replicate()}};
+    expect_refused([&] { (void)local_map(add, options)(x, x); },
+                   {"out_placements: 2 placement(s)"});
+    EXPECT_EQ(traffic.total_count(), 0);
+  });
+}
+
 TEST(LocalMapErrorTest, NonTensorInputsWithPlacements) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
@@ -147,6 +171,8 @@ TEST(LocalMapErrorTest, DeclarationsThatCannotBeTrue) {
     const auto declared = [&](const auto& fn, LeafPlacements placements) {
       (void)local_map(fn, {.out_placements = {std::move(placements)}})(x);
     };
+    CommDebugMode traffic;
+    const auto scope = traffic.record();
     expect_refused([&] { declared(identity, {Shard(2)}); },
                    {"local_map: output 0, f64[", "cannot be S(2): it has 2 dim(s)"});
     expect_refused(
@@ -162,6 +188,7 @@ TEST(LocalMapErrorTest, DeclarationsThatCannotBeTrue) {
                    {"cannot be P(max): complex numbers have no order"});
     expect_refused([&] { declared(identity, {Partial(ReduceOp::bor)}); },
                    {"cannot be P(bor): bits are reduced of integers and bools only"});
+    EXPECT_EQ(traffic.total_count(), 0);
   });
   EXPECT_THAT(
       test::failure_of(
@@ -222,14 +249,6 @@ TEST(LocalMapErrorTest, ShapesThatDoNotFit) {
                             {.out_placements = {{Shard(0)}}, .out_shapes = {{100, 4}}})(x);
           },
           {"local_map: output 0: a local tensor of shape [", "in [100,4][S(0)] on"});
-      const auto growing = [&](const at::Tensor&) { return torch::zeros({world.rank() + 1, 2}); };
-      expect_refused(
-          [&] {
-            (void)local_map(growing,
-                            {.out_placements = {{Shard(0)}}, .out_shapes = {std::nullopt}})(x);
-          },
-          {"local_map: output 0: from_local: Inconsistent tensor metadata: rank 0 holds f32[1,2]",
-           "it would be f32["});
     });
   }
 }
@@ -257,6 +276,77 @@ TEST(LocalMapErrorTest, CopiesThatDiffer) {
           .out_placements = {{Shard(0)}}, .out_shapes = {{12, 4}}, .check_outputs = true};
       EXPECT_TRUE(
           torch::equal(full_tensor(local_map(identity, shapes)(x)), sample_values({12, 4})));
+    });
+  }
+}
+
+TEST(LocalMapErrorTest, CheckedOutputsAreOneCollective) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    const auto x = distribute_tensor(sample_values({7, 4}), mesh, {Shard(0)});
+    // Copies, parts of uneven size, a sum that is on its way, and what is no tensor.
+    const auto fn = [&](const at::Tensor& t) {
+      return std::tuple(torch::ones({3}), t * 2,
+                        all_reduce(t.sum(), ReduceOp::sum, mesh, {.async_op = true}), 5);
+    };
+    const auto mapped =
+        local_map(fn, {.out_placements = {{Replicate()}, {Shard(0)}, {Replicate()}, std::nullopt},
+                       .check_outputs = true});
+    CommDebugMode traffic;
+    const auto result = [&] {
+      const auto scope = traffic.record();
+      return mapped(x);
+    }();
+    EXPECT_EQ(traffic.count("all_gather_object"), 1);
+    EXPECT_EQ(traffic.count("all_reduce"), 1);
+    EXPECT_EQ(traffic.total_count(), 2);
+    EXPECT_EQ(traffic.records().back().cause, "local_map check_outputs");
+    EXPECT_TRUE(torch::equal(full_tensor(std::get<1>(result)), sample_values({7, 4}) * 2));
+    EXPECT_TRUE(torch::allclose(full_tensor(std::get<2>(result)), sample_values({7, 4}).sum()));
+  });
+}
+
+TEST(LocalMapErrorTest, CheckedOutputsThatOneRankRefusesAreRefusedByAll) {
+  for (const std::int64_t ranks : {2, 3, 4}) {
+    run_ranks(ranks, [](World& world) {
+      const auto mesh = init_device_mesh("cpu", {world.size()});
+      const auto x = rows(mesh);
+      const bool is_last = world.rank() + 1 == world.size();
+      const auto refused_there = [&](const std::string& what) {
+        const auto there =
+            concat("local_map: what rank ", world.size() - 1, " returns is refused ", "there: ");
+        return is_last ? what : there + what;
+      };
+      const LocalMapOptions options{.out_placements = {{Shard(0)}}, .check_outputs = true};
+      const auto list = [&](const at::Tensor& t) {
+        return Tensors(static_cast<std::size_t>(is_last ? 3 : 2), t);
+      };
+      expect_refused(
+          [&] { (void)local_map(list, options)(x); },
+          {concat("local_map: rank ", world.size() - 1, " returns 3 output value(s) (a "),
+           "tensor, a tensor, a tensor), but rank 0 returns 2 output value(s) (a tensor, "
+           "a tensor); all ranks must return the same tree"});
+      const LocalMapOptions two{.out_placements = {{Shard(0)}, {Shard(0)}}, .check_outputs = true};
+      expect_refused([&] { (void)local_map(list, two)(x); },
+                     {refused_there("local_map requires one PlacementType be provided for each "
+                                    "output value, received 2 out_placements but 3 is expected")});
+      const auto flat = [&](const at::Tensor& t) { return is_last ? t.sum() : t; };
+      expect_refused([&] { (void)local_map(flat, options)(x); },
+                     {refused_there("local_map: output 0, f64[] (plain), cannot be S(0)")});
+      const auto none = [&](const at::Tensor& t) { return is_last ? at::Tensor() : t; };
+      expect_refused([&] { (void)local_map(none, options)(x); },
+                     {refused_there("local_map: Non-tensor output 0 (nothing) expects None")});
+      const auto wide = [&](const at::Tensor& t) { return is_last ? t.unsqueeze(0) : t; };
+      expect_refused([&] { (void)local_map(wide, options)(x); },
+                     {"local_map: output 0: Inconsistent tensor metadata: rank ",
+                      "parts of one tensor have the same number of dims"});
+      const LocalMapOptions given{
+          .out_placements = {{Shard(0)}}, .out_shapes = {{13, 4}}, .check_outputs = true};
+      expect_refused(
+          [&] { (void)local_map(identity, given)(x); },
+          {"local_map: output 0: Inconsistent tensor metadata: rank ", "in [13,4][S(0)]"});
+      // All were refused by all, so they still are in step.
+      barrier(mesh);
     });
   }
 }

@@ -67,11 +67,20 @@ std::vector<Operation> operations() {
   };
 }
 
+/// How the gradients of the parts of an argument are placed.
+Placement gradient_of(const Placement& placement) {
+  if (is_sharded(placement)) return placement;
+  return is_replicate(placement) ? kSum : kCopy;
+}
+
 /// An operation with one role per mesh dim.
 struct Step {
   const Operation* operation;
   std::vector<std::size_t> arguments;
   std::vector<Role> roles;
+  /// Say how gradients are placed, and how large the result is, instead of leaving it out.
+  bool gives_gradients = false;
+  bool gives_shape = false;
 
   [[nodiscard]] at::Tensor run_plain(const std::vector<at::Tensor>& values) const {
     std::vector<at::Tensor> inputs;
@@ -88,7 +97,10 @@ struct Step {
       Placements placements;
       for (const auto& role : roles) placements.push_back(role.inputs[i]);
       options.in_placements.emplace_back(placements);
+      for (auto& placement : placements) placement = gradient_of(placement);
+      if (gives_gradients) options.in_grad_placements.emplace_back(placements);
     }
+    if (gives_shape) options.out_shapes = {values[0].sizes().vec()};
     Placements output;
     for (const auto& role : roles) output.push_back(role.output);
     options.out_placements = {output};
@@ -118,7 +130,7 @@ std::vector<Step> draw_program(Random& random, const std::vector<Operation>& all
   std::vector<Step> program;
   const auto steps = random.between(1, 5);
   for (std::int64_t i = 0; i < steps; ++i) {
-    Step step{&random.pick(all), {}, {}};
+    Step step{&random.pick(all), {}, {}, false, false};
     for (std::size_t k = 0; k < step.operation->roles[0].inputs.size(); ++k) {
       const auto last = static_cast<std::int64_t>(inputs + program.size()) - 1;
       // Mostly what was computed last, so that steps depend on one another.
@@ -128,6 +140,8 @@ std::vector<Step> draw_program(Random& random, const std::vector<Operation>& all
     for (std::int64_t dim = 0; dim < mesh_ndim; ++dim) {
       step.roles.push_back(random.pick(step.operation->roles));
     }
+    step.gives_gradients = random.one_in(3);
+    step.gives_shape = random.one_in(3);
     program.push_back(step);
   }
   return program;

@@ -26,6 +26,8 @@ void check_local_map(World& world) {
   check_gradient_placements(world);
   if (world.size() >= 2) check_masked_mean(world);
   check_random_programs(world, 1000, 10);
+  check_sizes_of_results(world);
+  if (world.size() >= 2) check_disagreement_on_sizes(world);
 }
 
 void check_redistribute_all(World& world) {

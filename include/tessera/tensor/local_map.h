@@ -61,9 +61,10 @@ struct LocalMapOptions {
   /// ranks tell each other their local sizes. Left out: see `local_map`.
   std::vector<LeafShape> out_shapes = {};
   WithoutDTensors without_dtensors = WithoutDTensors::plain_results;
-  /// Compare what the ranks return, for debugging: one `all_gather_object` of a few bytes per leaf.
-  /// Copies (Replicate) that differ in a bit, and parts whose shapes or dtypes do not fit together,
-  /// are an `InvalidArgument` on all ranks that names the ranks.
+  /// Compare what the ranks return, for debugging: one `all_gather_object` of a few bytes per leaf,
+  /// and no other exchange. Copies (Replicate) that differ in a bit, parts whose shapes or dtypes do
+  /// not fit together, trees that differ, and what one rank alone would refuse, are an
+  /// `InvalidArgument` on all ranks that names the ranks.
   bool check_outputs = false;
 };
 
@@ -90,10 +91,18 @@ class LocalMapCall {
   void check_input(std::size_t index, const MappedLeaf& leaf, Input& input) const;
   void check_out_placements() const;
   void unwrap(const Input& input, at::Tensor& tensor);
+  /// Null where nothing is said.
   [[nodiscard]] const LeafPlacements* out_entry(std::size_t index) const;
-  [[nodiscard]] at::Tensor wrapped(std::size_t index, const at::Tensor& local) const;
-  [[nodiscard]] Layout out_layout(std::size_t index, const at::Tensor& local,
-                                  const Placements& placements) const;
+  [[nodiscard]] const LeafShape* out_shape(std::size_t index) const;
+  void check_outputs(const MappedLeaves& outputs) const;
+  /// Nothing for leaves that are no tensors.
+  using OutLayouts = c10::SmallVector<std::optional<Layout>, 8>;
+  void find_layouts(const MappedLeaves& outputs, OutLayouts& layouts) const;
+  void find_layouts_together(const MappedLeaves& outputs, OutLayouts& layouts) const;
+  [[nodiscard]] at::Tensor wrapped(const at::Tensor& local, const Layout& layout) const;
+  /// Nothing when the other ranks must be asked.
+  [[nodiscard]] std::optional<Layout> known_layout(std::size_t index, const at::Tensor& local,
+                                                   const Placements& placements) const;
   using Sizes = c10::SmallVector<std::int64_t, 8>;
   [[nodiscard]] std::optional<Sizes> shape_like_inputs(const at::Tensor& local,
                                                        const Placements& placements) const;
@@ -185,10 +194,15 @@ class LocalMapped {
 /// 1. With `out_shapes`, the shape is the given one.
 /// 2. Else, when all ranks hold equally large parts of every argument, and every dim that is cut is
 ///    as long here as a dim of an argument that the same mesh dims cut: as long as that one.
-/// 3. Else the ranks tell each other, by one small `all_gather_into_tensor` per result.
+/// 3. Else the ranks tell each other, by one small `all_gather_into_tensor` for all results.
 ///
-/// Rule 2 takes for granted that the sizes of results depend on the sizes of arguments only. Where
-/// they depend on values, or on the rank, pass `out_shapes`: `{std::nullopt}` asks for rule 3.
+/// With rules 1 and 2 a rank takes for granted what the others return, which is right where sizes
+/// depend on those of arguments only. Otherwise ranks may come to different conclusions, or some may
+/// ask while others do not. That never goes unnoticed: with their next collective on the mesh or
+/// along one of its dims, or if that is the asking itself, they compare what they took every result
+/// for, and all throw `CommError` before any data moves. This costs no traffic; it is part of the
+/// checks that `TESSERA_CHECK=0` switches off. Where sizes depend on values or on the rank, pass
+/// `out_shapes`: `{std::nullopt}` asks for rule 3.
 ///
 /// **Gradients** flow through, as often as `fn` can be differentiated; collectives in it count, with
 /// their convention that the loss is the sum of all ranks' losses. So along a mesh dim
@@ -204,9 +218,10 @@ class LocalMapped {
 /// Throws `InvalidArgument`, on all ranks alike and before anything moves: for DTensors on different
 /// meshes, or on another one than the given; for a number of entries that is not that of the leaves;
 /// for a DTensor with no entry, or another leaf with one; for placements that differ from
-/// `in_placements` (set `redistribute_inputs`). After the call: for tensors without placements,
-/// others with, DTensors, and parts that do not fit together or to `out_shapes`. On ranks outside of
-/// the mesh, which have no parts to call `fn` with.
+/// `in_placements` (set `redistribute_inputs`); for `in_grad_placements` and `out_placements` that
+/// cannot be true. After the call: for tensors without placements, others with, DTensors, placements
+/// that a result of that dtype and number of dims cannot have, and parts that do not fit together or
+/// to `out_shapes`. On ranks outside of the mesh, which have no parts to call `fn` with.
 template <typename Fn>
 [[nodiscard]] LocalMapped<std::decay_t<Fn>> local_map(Fn&& fn, LocalMapOptions options) {
   return {std::forward<Fn>(fn), std::move(options)};

@@ -6,8 +6,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "tessera/comm/claims.h"
 #include "tessera/layout/placement.h"
 #include "tessera/plan/step.h"
 
@@ -25,6 +27,12 @@ struct Fingerprint {
   /// Whatever must be equal, in words: `"f32[4,3] sum"`. Shown to the user on a mismatch, so it
   /// reads like the call: dtype, shape as far as it must agree, reduce op, root, splits.
   std::string arguments;
+
+  /// True for one of a message between two members.
+  [[nodiscard]] bool is_message() const {
+    const std::string_view name = op;
+    return name == "send" || name == "recv";
+  }
 };
 
 /// An operation under way.
@@ -51,9 +59,9 @@ class Transport {
   /// `"threads"`, `"gloo"`, `"mpi"`, or the name of an adopted backend.
   [[nodiscard]] virtual const char* engine() const = 0;
 
-  /// Throws `CommError` on all members unless all of them passed equal fingerprints; their sequence
-  /// numbers are compared too. Call it right before the operation that it describes: the threads
-  /// engine compares when that is issued, where it costs nothing.
+  /// Throws `CommError` on all members unless all passed equal fingerprints; sequence numbers and
+  /// claims (Note [Claims]) are compared too. Call it right before the operation that it describes:
+  /// the threads engine compares when that is issued, where it costs nothing.
   virtual void check(const Fingerprint& fingerprint) = 0;
   /// The same, at once, and returns the members' `record`s one behind the other, which must have the
   /// same length: for what differs from rank to rank and must fit together, such as splits.
@@ -96,6 +104,17 @@ class Transport {
   /// is undefined where a rank is outside of the mesh. `own` must stay alive as the tensors must.
   virtual PendingPtr exchange(const at::Tensor& out, const at::Tensor& in,
                               std::shared_ptr<const RankStep> own);
+
+  /// Where this rank's claims are collected; they must outlive the transport.
+  void set_claims(Claims* claims) { claims_ = claims; }
+
+ protected:
+  /// Returns the claims to compare together with a fingerprint. None with a message, of which two
+  /// members know.
+  [[nodiscard]] Claims take_claims(const Fingerprint& fingerprint);
+
+ private:
+  Claims* claims_ = nullptr;
 };
 
 }  // namespace tessera::detail

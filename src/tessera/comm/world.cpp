@@ -90,7 +90,10 @@ std::shared_ptr<WorldState> world_of(const Group& group) {
 
 Transport& connect(const Group& group) {
   GroupState& state = group.state();
-  if (state.transport == nullptr) state.transport = world_of(group)->make_transport(state);
+  if (state.transport == nullptr) {
+    state.transport = world_of(group)->make_transport(state);
+    state.transport->set_claims(&state.claims);
+  }
   return *state.transport;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/comm/claims.h"
 #include "tessera/comm/group.h"
 #include "tessera/comm/transport.h"
 #include "tessera/comm/world.h"
@@ -26,6 +27,7 @@ struct GroupState {
   bool has_name = false;
   /// The world it belongs to, which owns it; gone when the rank's function has returned.
   std::weak_ptr<WorldState> world;
+  Claims claims;
   /// Made when the group is first used, see `connect`.
   std::unique_ptr<Transport> transport;
 };

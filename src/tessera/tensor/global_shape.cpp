@@ -1,6 +1,8 @@
 #include "tessera/tensor/global_shape.h"
 
 #include <algorithm>
+#include <ostream>
+#include <utility>
 
 #include <ATen/ops/tensor.h>
 
@@ -13,12 +15,9 @@
 namespace tessera::detail {
 namespace {
 
-/// The dtype, then the sizes.
-using Record = std::vector<std::int64_t>;
-
-/// Records are sent with room for so many dims, or more where a tensor has more: equally long, they
-/// arrive even from ranks whose tensors have another number of dims.
-constexpr std::int64_t kUsualDims = 16;
+/// A record travels in so many numbers, unless a tensor has more dims: so ranks whose tensors have
+/// different numbers of dims still find out.
+constexpr std::size_t kDimsOfRecord = 8;
 
 bool is_cut(const DeviceMesh& mesh, const Placements& placements) {
   for (std::size_t dim = 0; dim < placements.size(); ++dim) {
@@ -27,23 +26,23 @@ bool is_cut(const DeviceMesh& mesh, const Placements& placements) {
   return false;
 }
 
-/// All ranks' records in the mesh's order.
-std::vector<Record> gather_records(const at::Tensor& local, const DeviceMesh& mesh) {
-  const std::int64_t width = std::max(local.dim(), kUsualDims) + 2;
-  Record own = {local.dim(), static_cast<std::int64_t>(local.scalar_type())};
-  own.insert(own.end(), local.sizes().begin(), local.sizes().end());
-  own.resize(static_cast<std::size_t>(width));
-  const CauseScope cause("shapes for from_local");
-  const auto all =
-      all_gather(at::tensor(own, at::kLong).to(local.device()), 0, mesh.group(),
-                 {.sizes = std::vector<std::int64_t>(static_cast<std::size_t>(mesh.size()), width)})
-          .cpu();
-  std::vector<Record> records;
-  for (std::int64_t i = 0; i < mesh.size(); ++i) {
-    const auto* begin = all.const_data_ptr<std::int64_t>() + i * width;
-    records.emplace_back(begin + 1, begin + 2 + begin[0]);
+/// The dtype, the number of dims, then the sizes and zeros.
+std::vector<std::int64_t> packed(const std::vector<at::Tensor>& locals) {
+  std::vector<std::int64_t> words;
+  for (const auto& local : locals) {
+    words.push_back(static_cast<std::int64_t>(local.scalar_type()));
+    words.push_back(local.dim());
+    words.insert(words.end(), local.sizes().begin(), local.sizes().end());
+    const auto dims = static_cast<std::size_t>(local.dim());
+    if (dims < kDimsOfRecord) words.insert(words.end(), kDimsOfRecord - dims, 0);
   }
-  return records;
+  return words;
+}
+
+PartRecord unpack_record(const std::int64_t*& words) {
+  PartRecord record{static_cast<at::ScalarType>(words[0]), Shape(words + 2, words + 2 + words[1])};
+  words += 2 + std::max(record.shape.size(), kDimsOfRecord);
+  return record;
 }
 
 std::int64_t tensor_dim_of(const Placement& placement) {
@@ -69,38 +68,63 @@ std::vector<std::int64_t> positions_along(const DeviceMesh& mesh, const Placemen
   return positions;
 }
 
-std::string describe(const Record& record) {
-  return concat(short_name(static_cast<at::ScalarType>(record[0])), '[',
-                joined(Record(record.begin() + 1, record.end()), ","), ']');
-}
-
-void check_dims(const std::vector<Record>& records, const DeviceMesh& mesh) {
-  for (std::int64_t i = 1; i < mesh.size(); ++i) {
-    const Record& record = records[static_cast<std::size_t>(i)];
-    TESSERA_CHECK(record.size() == records[0].size(),
-                  "from_local: Inconsistent tensor metadata: rank ", mesh.shape().rank_at(0),
-                  " holds ", describe(records[0]), ", rank ", mesh.shape().rank_at(i), ' ',
-                  describe(record), "; all parts must have the same number of dims");
-  }
-}
-
-void check_records(const std::vector<Record>& records, const DeviceMesh& mesh,
-                   const Layout& layout) {
+void check_parts(const std::string& function, const std::vector<PartRecord>& parts,
+                 const DeviceMesh& mesh, const Layout& layout) {
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
-    const Record& record = records[static_cast<std::size_t>(i)];
-    Record expected = {records[0][0]};
-    const Shape shape = layout.local_shape(i);
-    expected.insert(expected.end(), shape.begin(), shape.end());
-    TESSERA_CHECK(record == expected, "from_local: Inconsistent tensor metadata: rank ",
-                  mesh.shape().rank_at(i), " holds ", describe(record), ", but in ", layout,
-                  " it would be ", describe(expected), " as on rank ", mesh.shape().rank_at(0),
-                  " with ", describe(records[0]),
+    const PartRecord& part = parts[static_cast<std::size_t>(i)];
+    const PartRecord expected{parts[0].dtype, layout.local_shape(i)};
+    TESSERA_CHECK(part == expected, function, ": Inconsistent tensor metadata: rank ",
+                  mesh.shape().rank_at(i), " holds ", part, ", but in ", layout, " it would be ",
+                  expected, " as on rank ", mesh.shape().rank_at(0), " with ", parts[0],
                   "; shards are cut into equal chunks, the last ones smaller or empty (5 over 4 is "
                   "2, 2, 1, 0)");
   }
 }
 
 }  // namespace
+
+std::ostream& operator<<(std::ostream& os, const PartRecord& part) {
+  return os << short_name(part.dtype) << '[' << joined(part.shape, ",") << ']';
+}
+
+std::vector<std::vector<PartRecord>> gather_parts(const std::vector<at::Tensor>& locals,
+                                                  const DeviceMesh& mesh) {
+  const auto own = packed(locals);
+  const std::vector<std::int64_t> widths(static_cast<std::size_t>(mesh.size()),
+                                         static_cast<std::int64_t>(own.size()));
+  const at::Tensor words = at::tensor(own, at::kLong).to(locals[0].device());
+  const at::Tensor all = all_gather(words, 0, mesh.group(), {.sizes = widths}).cpu();
+  const auto* next = all.const_data_ptr<std::int64_t>();
+  std::vector<std::vector<PartRecord>> parts(static_cast<std::size_t>(mesh.size()));
+  for (auto& records : parts) {
+    for (std::size_t i = 0; i < locals.size(); ++i) records.push_back(unpack_record(next));
+  }
+  return parts;
+}
+
+Shape shape_of_parts(const std::string& function, const std::vector<PartRecord>& parts,
+                     const DeviceMesh& mesh, const Placements& placements,
+                     const std::optional<Shape>& given) {
+  const std::size_t ndim = parts[0].shape.size();
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    TESSERA_CHECK(parts[i].shape.size() == ndim, function, ": Inconsistent tensor metadata: rank ",
+                  mesh.shape().rank_at(static_cast<std::int64_t>(i)), " holds ", parts[i],
+                  ", but rank ", mesh.shape().rank_at(0), " holds ", parts[0],
+                  "; parts of one tensor have the same number of dims");
+  }
+  Shape shape;
+  for (std::size_t dim = 0; dim < ndim && !given; ++dim) {
+    std::int64_t size = 0;
+    for (const auto position : positions_along(mesh, placements, static_cast<std::int64_t>(dim),
+                                               static_cast<std::int64_t>(ndim))) {
+      size += parts[static_cast<std::size_t>(position)].shape[dim];
+    }
+    shape.push_back(size);
+  }
+  if (given) shape = *given;
+  check_parts(function, parts, mesh, checked_layout(function.c_str(), mesh, placements, shape));
+  return shape;
+}
 
 Shape global_shape(const at::Tensor& local, const DeviceMesh& mesh, const Placements& placements,
                    const FromLocalOptions& options) {
@@ -114,22 +138,10 @@ Shape global_shape(const at::Tensor& local, const DeviceMesh& mesh, const Placem
   }
   // Checks placements before anything is sent; the sizes do not matter for that.
   (void)checked_layout("from_local", mesh, placements, Shape(static_cast<std::size_t>(ndim), 1));
-  const auto records = gather_records(local, mesh);
-  check_dims(records, mesh);
-  Shape shape;
-  if (options.shape.has_value()) {
-    shape = *options.shape;
-  } else {
-    for (std::int64_t dim = 0; dim < ndim; ++dim) {
-      std::int64_t size = 0;
-      for (const auto position : positions_along(mesh, placements, dim, ndim)) {
-        size += records[static_cast<std::size_t>(position)][static_cast<std::size_t>(dim) + 1];
-      }
-      shape.push_back(size);
-    }
-  }
-  check_records(records, mesh, Layout(mesh.shape(), placements, shape));
-  return shape;
+  std::vector<PartRecord> parts;
+  const CauseScope cause("shapes for from_local");
+  for (auto& records : gather_parts({local}, mesh)) parts.push_back(std::move(records[0]));
+  return shape_of_parts("from_local", parts, mesh, placements, options.shape);
 }
 
 void check_local_shape(const char* function, const at::Tensor& local, const DeviceMesh& mesh,

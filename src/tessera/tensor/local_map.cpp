@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 
 #include "tessera/base/check.h"
+#include "tessera/comm/claims.h"
 #include "tessera/comm/pending_tensor.h"
 #include "tessera/comm/recorder.h"
 #include "tessera/tensor/conversion.h"
@@ -227,8 +228,26 @@ const LeafPlacements* LocalMapCall::out_entry(std::size_t index) const {
   return entry.has_value() ? &entry : nullptr;
 }
 
+const LeafShape* LocalMapCall::out_shape(std::size_t index) const {
+  const auto& shapes = options_->out_shapes;
+  return shapes.empty() ? nullptr : &shapes[shapes.size() == 1 ? 0 : index];
+}
+
 void LocalMapCall::wrap(const MappedLeaves& outputs) const {
   if (!mesh_) return;
+  OutLayouts layouts(outputs.size());
+  if (options_->check_outputs) {
+    find_layouts_together(outputs, layouts);
+  } else {
+    check_outputs(outputs);
+    find_layouts(outputs, layouts);
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (layouts[i]) *outputs[i].tensor = wrapped(*outputs[i].tensor, *layouts[i]);
+  }
+}
+
+void LocalMapCall::check_outputs(const MappedLeaves& outputs) const {
   const std::size_t entries = options_->out_placements.size();
   TESSERA_CHECK(entries <= 1 || entries == outputs.size(),
                 "local_map requires one PlacementType be provided for each output value, received ",
@@ -238,22 +257,45 @@ void LocalMapCall::wrap(const MappedLeaves& outputs) const {
   TESSERA_CHECK(shapes <= 1 || shapes == outputs.size(), "local_map: ", shapes,
                 " out_shapes given for ", outputs.size(),
                 " output value(s); pass one entry for each leaf of the result, or one for all");
-  std::vector<CheckedOutput> declared;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const auto* entry = out_entry(i);
-    check_output(i, outputs[i], entry, *mesh_);
-    if (options_->check_outputs && entry != nullptr) {
-      declared.push_back({i, outputs[i].tensor, &**entry});
-    }
-  }
-  if (options_->check_outputs) compare_copies(declared, *mesh_);
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (outputs[i].kind == LeafKind::tensor) *outputs[i].tensor = wrapped(i, *outputs[i].tensor);
+    check_output(i, outputs[i], out_entry(i), *mesh_);
   }
 }
 
-at::Tensor LocalMapCall::wrapped(std::size_t index, const at::Tensor& local) const {
-  const Layout layout = out_layout(index, local, **out_entry(index));
+void LocalMapCall::find_layouts(const MappedLeaves& outputs, OutLayouts& layouts) const {
+  std::vector<AskedOutput> asked;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].kind != LeafKind::tensor) continue;
+    const at::Tensor& local = *outputs[i].tensor;
+    layouts[i] = known_layout(i, local, **out_entry(i));
+    claim(*mesh_, {static_cast<std::int64_t>(i), local.scalar_type(), layouts[i]});
+    if (!layouts[i]) asked.push_back({i, &local, &**out_entry(i), nullptr});
+  }
+  if (asked.empty()) return;
+  for (auto& [index, layout] : layouts_of_parts(asked, *mesh_)) layouts[index] = layout;
+}
+
+void LocalMapCall::find_layouts_together(const MappedLeaves& outputs, OutLayouts& layouts) const {
+  // Whatever is wrong here may be right on other ranks, who must hear of it.
+  std::string problem;
+  try {
+    check_outputs(outputs);
+  } catch (const InvalidArgument& error) {
+    problem = error.what();
+  }
+  std::vector<AskedOutput> asked;
+  for (std::size_t i = 0; i < outputs.size() && problem.empty(); ++i) {
+    if (outputs[i].kind != LeafKind::tensor) continue;
+    const LeafShape* shape = out_shape(i);
+    const bool is_given = shape != nullptr && shape->has_value();
+    asked.push_back({i, outputs[i].tensor, &**out_entry(i), is_given ? &**shape : nullptr});
+  }
+  for (auto& [index, layout] : compare_outputs(outputs, asked, problem, *mesh_)) {
+    layouts[index] = layout;
+  }
+}
+
+at::Tensor LocalMapCall::wrapped(const at::Tensor& local, const Layout& layout) const {
   if (!at::GradMode::is_enabled() || !local.requires_grad()) {
     return wrap_local(local, *mesh_, layout, layout);
   }
@@ -261,27 +303,20 @@ at::Tensor LocalMapCall::wrapped(std::size_t index, const at::Tensor& local) con
                     output_gradient(layout, redundant_dims_));
 }
 
-Layout LocalMapCall::out_layout(std::size_t index, const at::Tensor& local,
-                                const Placements& placements) const {
-  const auto& shapes = options_->out_shapes;
-  const LeafShape* given = shapes.empty() ? nullptr : &shapes[shapes.size() == 1 ? 0 : index];
-  if (given == nullptr && !options_->check_outputs) {
-    if (const auto shape = shape_like_inputs(local, placements)) {
-      if (auto layout = input_layout(*shape, placements)) return *layout;
-      return checked_layout("local_map: out_placements", *mesh_, placements,
-                            Shape(shape->begin(), shape->end()));
-    }
-  }
-  if (given != nullptr && given->has_value() && !options_->check_outputs) {
+std::optional<Layout> LocalMapCall::known_layout(std::size_t index, const at::Tensor& local,
+                                                 const Placements& placements) const {
+  if (const LeafShape* given = out_shape(index)) {
+    if (!given->has_value()) return std::nullopt;
     Layout layout = checked_layout("local_map: out_shapes", *mesh_, placements, **given);
     const std::string name = concat("local_map: output ", index);
     check_local_shape(name.c_str(), local, *mesh_, layout);
     return layout;
   }
-  FromLocalOptions options{.run_check = options_->check_outputs};
-  if (given != nullptr && given->has_value()) options.shape = **given;
+  const auto shape = shape_like_inputs(local, placements);
+  if (!shape) return std::nullopt;
+  if (auto layout = input_layout(*shape, placements)) return layout;
   return checked_layout("local_map: out_placements", *mesh_, placements,
-                        exchanged_shape(index, local, *mesh_, placements, options));
+                        Shape(shape->begin(), shape->end()));
 }
 
 std::optional<Layout> LocalMapCall::input_layout(at::IntArrayRef shape,
@@ -295,9 +330,10 @@ std::optional<Layout> LocalMapCall::input_layout(at::IntArrayRef shape,
   return std::nullopt;
 }
 
-// Ranks must agree on whether to exchange sizes, without asking. They do when all have the same sizes
-// of inputs, given that those of outputs depend on nothing else. And where all of them find their
-// sizes to be those of an input's parts, these add up to the size of that input.
+// Where all ranks hold equally large parts of the inputs, a function that looks at sizes alone returns
+// equally large parts: all ranks find the same here, be it a shape or that they must ask. One that
+// looks at values or at its rank may give them different answers. Each of them claims its own
+// (Note [Claims]), so that they notice before they communicate again.
 std::optional<LocalMapCall::Sizes> LocalMapCall::shape_like_inputs(
     const at::Tensor& local, const Placements& placements) const {
   Sizes shape(local.sizes().begin(), local.sizes().end());

@@ -8,6 +8,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/hash.h"
 #include "tessera/comm/collectives.h"
+#include "tessera/comm/pending_tensor.h"
 #include "tessera/comm/recorder.h"
 #include "tessera/tensor/conversion.h"
 #include "tessera/tensor/global_shape.h"
@@ -39,6 +40,7 @@ const char* reduction_problem(ReduceOp op, at::ScalarType dtype) {
 
 /// A hash over the elements' bytes.
 std::size_t digest_of(const at::Tensor& tensor) {
+  settle(tensor);
   const at::Tensor values = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
   const auto bytes = static_cast<std::size_t>(values.nbytes());
   const auto* data = static_cast<const char*>(values.const_data_ptr());
@@ -51,18 +53,55 @@ std::size_t digest_of(const at::Tensor& tensor) {
   return digest;
 }
 
-/// What one rank tells the others of one output: words without blanks.
-struct Told {
-  std::string shape;
-  std::string digest;
-  bool operator==(const Told&) const = default;
+/// What one rank tells the others of all that it returns.
+struct Report {
+  std::string problem;
+  /// The kinds of all leaves, as numbers.
+  std::vector<int> kinds;
+  /// Of the tensors, and a hash of their values where others hold copies.
+  std::vector<PartRecord> parts;
+  std::vector<std::size_t> digests;
 };
 
-std::vector<Told> parse_told(const std::string& text) {
-  std::vector<Told> told;
+std::string written(const Report& report) {
+  std::ostringstream stream;
+  stream << report.kinds.size() << ' ' << joined(report.kinds, " ") << ' ' << report.parts.size();
+  for (std::size_t i = 0; i < report.parts.size(); ++i) {
+    const PartRecord& part = report.parts[i];
+    stream << ' ' << static_cast<int>(part.dtype) << ' ' << part.shape.size() << ' '
+           << joined(part.shape, " ") << ' ' << report.digests[i];
+  }
+  stream << '\n' << report.problem;
+  return std::move(stream).str();
+}
+
+/// The next number of a text, as a count.
+std::size_t next_count(std::istream& stream) {
+  std::size_t count = 0;
+  stream >> count;
+  return count;
+}
+
+Report parsed(const std::string& text) {
+  Report report;
   std::istringstream stream(text);
-  for (Told one; stream >> one.shape >> one.digest;) told.push_back(one);
-  return told;
+  report.kinds.resize(next_count(stream));
+  for (int& kind : report.kinds) stream >> kind;
+  report.parts.resize(next_count(stream));
+  for (PartRecord& part : report.parts) {
+    part.dtype = static_cast<at::ScalarType>(next_count(stream));
+    part.shape.resize(next_count(stream));
+    for (std::int64_t& size : part.shape) stream >> size;
+    report.digests.push_back(next_count(stream));
+  }
+  report.problem = text.substr(text.find('\n') + 1);
+  return report;
+}
+
+std::string describe_kinds(const Report& report) {
+  std::vector<const char*> kinds;
+  for (const int kind : report.kinds) kinds.push_back(to_string(static_cast<LeafKind>(kind)));
+  return concat(kinds.size(), " output value(s) (", joined(kinds), ")");
 }
 
 /// The position of the rank that has the first copy of what the one at `position` has.
@@ -76,7 +115,7 @@ std::int64_t first_copy(const DeviceMesh& mesh, const Placements& placements,
   return position;
 }
 
-bool has_copies(const CheckedOutput& output, const DeviceMesh& mesh) {
+bool has_copies(const AskedOutput& output, const DeviceMesh& mesh) {
   for (std::int64_t dim = 0; dim < mesh.ndim(); ++dim) {
     const bool is_copy = is_replicate((*output.placements)[static_cast<std::size_t>(dim)]);
     if (is_copy && mesh.size(dim) > 1) return true;
@@ -84,19 +123,58 @@ bool has_copies(const CheckedOutput& output, const DeviceMesh& mesh) {
   return false;
 }
 
+Report report_on(const MappedLeaves& outputs, const std::vector<AskedOutput>& asked,
+                 const std::string& problem, const DeviceMesh& mesh) {
+  Report report{problem, {}, {}, {}};
+  for (const auto& leaf : outputs) report.kinds.push_back(static_cast<int>(leaf.kind));
+  for (const auto& output : asked) {
+    report.parts.push_back({output.local->scalar_type(), output.local->sizes().vec()});
+    report.digests.push_back(has_copies(output, mesh) ? digest_of(*output.local) : 0);
+  }
+  return report;
+}
+
+void check_reports(const std::vector<Report>& reports, const std::string& problem,
+                   const DeviceMesh& mesh) {
+  TESSERA_CHECK(problem.empty(), problem);
+  const auto rank_at = [&](std::size_t i) {
+    return mesh.shape().rank_at(static_cast<std::int64_t>(i));
+  };
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    TESSERA_CHECK(reports[i].problem.empty(), "local_map: what rank ", rank_at(i),
+                  " returns is refused there: ", reports[i].problem);
+  }
+  for (std::size_t i = 1; i < reports.size(); ++i) {
+    TESSERA_CHECK(reports[i].kinds == reports[0].kinds, "local_map: rank ", rank_at(i), " returns ",
+                  describe_kinds(reports[i]), ", but rank ", rank_at(0), " returns ",
+                  describe_kinds(reports[0]), "; all ranks must return the same tree");
+  }
+}
+
 /// `rank 1 (f32[2]) from rank 0 (f32[3])` for all ranks that differ; empty when none does.
-std::string differences(const CheckedOutput& output, std::size_t place,
-                        const std::vector<std::vector<Told>>& told, const DeviceMesh& mesh) {
+std::string differences(const AskedOutput& output, std::size_t place,
+                        const std::vector<Report>& reports, const DeviceMesh& mesh) {
   std::vector<std::string> found;
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
     const std::int64_t first = first_copy(mesh, *output.placements, i);
-    const Told& own = told[static_cast<std::size_t>(i)][place];
-    const Told& other = told[static_cast<std::size_t>(first)][place];
-    if (own == other) continue;
-    found.push_back(concat("rank ", mesh.shape().rank_at(i), " (", own.shape, ") from rank ",
-                           mesh.shape().rank_at(first), " (", other.shape, ")"));
+    const Report& own = reports[static_cast<std::size_t>(i)];
+    const Report& other = reports[static_cast<std::size_t>(first)];
+    if (own.parts[place] == other.parts[place] && own.digests[place] == other.digests[place]) {
+      continue;
+    }
+    found.push_back(concat("rank ", mesh.shape().rank_at(i), " (", own.parts[place], ") from rank ",
+                           mesh.shape().rank_at(first), " (", other.parts[place], ")"));
   }
   return joined(found);
+}
+
+/// The layout of an output of which the ranks, in the mesh's order, hold `parts`.
+Layout layout_of_parts(const AskedOutput& output, const std::vector<PartRecord>& parts,
+                       const DeviceMesh& mesh) {
+  const std::string name = concat("local_map: output ", output.index);
+  const auto given = output.shape == nullptr ? std::nullopt : std::optional<Shape>(*output.shape);
+  return checked_layout(name.c_str(), mesh, *output.placements,
+                        shape_of_parts(name, parts, mesh, *output.placements, given));
 }
 
 }  // namespace
@@ -148,36 +226,43 @@ void check_output(std::size_t index, const MappedLeaf& leaf, const LeafPlacement
   }
 }
 
-Shape exchanged_shape(std::size_t index, const at::Tensor& local, const DeviceMesh& mesh,
-                      const Placements& placements, const FromLocalOptions& options) {
-  const CauseScope cause([&] { return concat("shape of local_map output ", index); });
-  try {
-    return global_shape(local, mesh, placements, options);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(concat("local_map: output ", index, ": ", error.what()));
+IndexedLayouts layouts_of_parts(const std::vector<AskedOutput>& asked, const DeviceMesh& mesh) {
+  std::vector<at::Tensor> locals;
+  std::vector<std::size_t> indices;
+  for (const auto& output : asked) {
+    locals.push_back(*output.local);
+    indices.push_back(output.index);
   }
+  const CauseScope cause([&] { return concat("shape of local_map output ", joined(indices)); });
+  const auto told = gather_parts(locals, mesh);
+  IndexedLayouts layouts;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    std::vector<PartRecord> parts;
+    for (const auto& rank : told) parts.push_back(rank[i]);
+    layouts.emplace_back(asked[i].index, layout_of_parts(asked[i], parts, mesh));
+  }
+  return layouts;
 }
 
-void compare_copies(const std::vector<CheckedOutput>& outputs, const DeviceMesh& mesh) {
-  std::vector<CheckedOutput> copies;
-  std::string own;
-  for (const auto& output : outputs) {
-    if (!has_copies(output, mesh)) continue;
-    copies.push_back(output);
-    own += concat(short_name(output.local->scalar_type()), '[', joined(output.local->sizes(), ","),
-                  "] ", digest_of(*output.local), '\n');
-  }
-  if (copies.empty()) return;
+IndexedLayouts compare_outputs(const MappedLeaves& outputs, const std::vector<AskedOutput>& asked,
+                               const std::string& problem, const DeviceMesh& mesh) {
   const CauseScope cause("local_map check_outputs");
-  std::vector<std::vector<Told>> told;
-  for (const auto& text : all_gather_object(own, mesh.group())) told.push_back(parse_told(text));
-  for (std::size_t place = 0; place < copies.size(); ++place) {
-    const std::string found = differences(copies[place], place, told, mesh);
-    TESSERA_CHECK(found.empty(), "local_map: output ", copies[place].index, ", declared ",
-                  to_string(*copies[place].placements), " on ", mesh,
+  const std::string own = written(report_on(outputs, asked, problem, mesh));
+  std::vector<Report> reports;
+  for (const auto& text : all_gather_object(own, mesh.group())) reports.push_back(parsed(text));
+  check_reports(reports, problem, mesh);
+  IndexedLayouts layouts;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const std::string found = differences(asked[i], i, reports, mesh);
+    TESSERA_CHECK(found.empty(), "local_map: output ", asked[i].index, ", declared ",
+                  to_string(*asked[i].placements), " on ", mesh,
                   ", differs between ranks that should hold copies: ", found,
                   "; reduce or gather it in the function, or declare what it is");
+    std::vector<PartRecord> parts;
+    for (const auto& report : reports) parts.push_back(report.parts[i]);
+    layouts.emplace_back(asked[i].index, layout_of_parts(asked[i], parts, mesh));
   }
+  return layouts;
 }
 
 }  // namespace tessera::detail

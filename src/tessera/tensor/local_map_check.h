@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -20,20 +22,26 @@ void check_placements(const DeviceMesh& mesh, const Placements& placements);
 void check_output(std::size_t index, const MappedLeaf& leaf, const LeafPlacements* entry,
                   const DeviceMesh& mesh);
 
-/// Returns the global shape of an output, which all ranks tell each other; see `global_shape`.
-[[nodiscard]] Shape exchanged_shape(std::size_t index, const at::Tensor& local,
-                                    const DeviceMesh& mesh, const Placements& placements,
-                                    const FromLocalOptions& options);
-
-/// An output, and how it is placed.
-struct CheckedOutput {
+/// An output whose layout the ranks find together.
+struct AskedOutput {
   std::size_t index;
   const at::Tensor* local;
   const Placements* placements;
+  /// The global shape that it must have; null for any.
+  const Shape* shape;
 };
+using IndexedLayouts = std::vector<std::pair<std::size_t, Layout>>;
 
-/// Compares, bit by bit, what the ranks hold of outputs that are declared to be copies. Throws
-/// `InvalidArgument` on all ranks, which names those that differ.
-void compare_copies(const std::vector<CheckedOutput>& outputs, const DeviceMesh& mesh);
+/// Returns the layouts of outputs by their index, after all ranks told each other what they hold, in
+/// one `all_gather_into_tensor`. Throws `InvalidArgument` on all ranks when parts do not fit together.
+[[nodiscard]] IndexedLayouts layouts_of_parts(const std::vector<AskedOutput>& asked,
+                                              const DeviceMesh& mesh);
+
+/// The same in one `all_gather_object`, which compares everything: the leaves, and bit by bit what is
+/// declared to be copies. `problem` is what this rank found wrong with its own; all ranks throw then,
+/// and `asked` is not looked at.
+[[nodiscard]] IndexedLayouts compare_outputs(const MappedLeaves& outputs,
+                                             const std::vector<AskedOutput>& asked,
+                                             const std::string& problem, const DeviceMesh& mesh);
 
 }  // namespace tessera::detail

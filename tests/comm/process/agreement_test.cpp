@@ -46,6 +46,54 @@ TEST(AgreementTest, CallsSurvivePackingUnlessTheyAreVeryLong) {
   EXPECT_EQ(cut.substr(cut.size() - 5), "x ...");
 }
 
+Claims claims_of(std::vector<Claim> all) {
+  Claims claims;
+  for (const auto& each : all) claims.add(each);
+  return claims;
+}
+
+TEST(AgreementTest, ClaimsAreComparedAndDescribed) {
+  const MeshShape mesh({2});
+  const Claim taken{0, at::kFloat, Layout(mesh, {Shard(0)}, {4, 3})};
+  const Claim other{0, at::kFloat, Layout(mesh, {Shard(0)}, {6, 3})};
+  const Claim asked{1, at::kFloat, std::nullopt};
+  const auto record = [](const Claims& claims) {
+    return make_record({"barrier", ""}, 0, 0, claims);
+  };
+  EXPECT_EQ(record(claims_of({taken, asked})), record(claims_of({taken, asked})));
+  EXPECT_EQ(unpack(pack(record(claims_of({taken})), {})), record(claims_of({taken})));
+  EXPECT_NE(record(claims_of({taken})), record(claims_of({other})));
+  EXPECT_NE(record(claims_of({taken})), record(claims_of({})));
+  EXPECT_NE(record(claims_of({taken, asked})), record(claims_of({asked, taken})));
+  const auto side = [&](std::int64_t rank, const Claims& claims) {
+    return unpack_side(rank, pack_call({"barrier", ""}, claims), record(claims));
+  };
+  EXPECT_EQ(describe_difference(side(0, claims_of({taken, asked})), side(3, claims_of({}))),
+            concat("the ranks do not agree: rank 0 calls barrier(), having taken output 0 of "
+                   "local_map for float32[4,3][S(0)] on [2], asked for the shape of output 1 of "
+                   "local_map; rank 3 calls barrier()",
+                   advice_on_claims()));
+}
+
+TEST(AgreementTest, ClaimsAreTakenOnce) {
+  Claims claims;
+  EXPECT_TRUE(claims.empty());
+  EXPECT_EQ(claims.hash(), 0U);
+  // The first ones are kept as a hash only, in which their order still counts.
+  for (std::int64_t i = 0; i < 20; ++i) claims.add({i, at::kLong, std::nullopt});
+  Claims others;
+  for (const std::int64_t i : {1, 0}) others.add({i, at::kLong, std::nullopt});
+  for (std::int64_t i = 2; i < 20; ++i) others.add({i, at::kLong, std::nullopt});
+  EXPECT_NE(claims.hash(), others.hash());
+  EXPECT_NE(claims, others);
+  const Claims taken = claims.take();
+  EXPECT_FALSE(taken.empty());
+  EXPECT_TRUE(claims.empty());
+  EXPECT_EQ(claims, Claims());
+  for (std::int64_t i = 0; i < 20; ++i) claims.add({i, at::kLong, std::nullopt});
+  EXPECT_EQ(claims, taken);
+}
+
 TEST(AgreementTest, DifferencesAreDescribedByWhatDiffers) {
   const CheckRecord record = make_record({"all_reduce", "float32[4] sum"}, 5, 0);
   CheckRecord later = record;

@@ -19,29 +19,34 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
   return hash;
 }
 
+/// Between the call and the claims.
+constexpr char kClaims = '\n';
+
 std::string call_of(const Fingerprint& fingerprint) {
   return concat(fingerprint.op, '(', fingerprint.arguments, ')');
 }
 
 }  // namespace
 
-CheckRecord make_record(const Fingerprint& fingerprint, std::uint64_t sequence,
-                        std::size_t length) {
+CheckRecord make_record(const Fingerprint& fingerprint, std::uint64_t sequence, std::size_t length,
+                        const Claims& claims) {
   std::uint64_t hash = hash_text(fingerprint.op, 0xcbf29ce484222325ULL);
   hash = hash_text("(", hash);
   hash = hash_text(fingerprint.arguments, hash);
   return {static_cast<std::int64_t>(hash), static_cast<std::int64_t>(sequence),
-          static_cast<std::int64_t>(length)};
+          static_cast<std::int64_t>(length), static_cast<std::int64_t>(claims.hash())};
 }
 
 CheckRecord::Words pack(const CheckRecord& record, std::span<const std::int64_t> numbers) {
-  CheckRecord::Words words{record.hash, record.sequence, record.length};
+  CheckRecord::Words words{record.hash, record.sequence, record.length, record.claims};
   const std::size_t count = std::min(numbers.size(), CheckRecord::kInline);
   std::copy_n(numbers.begin(), count, words.end() - CheckRecord::kInline);
   return words;
 }
 
-CheckRecord unpack(std::span<const std::int64_t> words) { return {words[0], words[1], words[2]}; }
+CheckRecord unpack(std::span<const std::int64_t> words) {
+  return {words[0], words[1], words[2], words[3]};
+}
 
 std::optional<std::size_t> find_difference(std::span<const CheckRecord> records) {
   for (std::size_t i = 1; i < records.size(); ++i) {
@@ -50,8 +55,9 @@ std::optional<std::size_t> find_difference(std::span<const CheckRecord> records)
   return std::nullopt;
 }
 
-CallText::Words pack_call(const Fingerprint& fingerprint) {
+CallText::Words pack_call(const Fingerprint& fingerprint, const Claims& claims) {
   std::string call = call_of(fingerprint);
+  if (!claims.empty()) call += kClaims + claims.to_string();
   constexpr std::size_t kBytes = CallText::kSize * sizeof(std::int64_t) - 1;
   if (call.size() > kBytes) call = concat(std::string_view(call).substr(0, kBytes - 4), " ...");
   CallText::Words words{};
@@ -65,8 +71,19 @@ std::string unpack_call(std::span<const std::int64_t> words) {
   return call.substr(0, call.find('\0'));
 }
 
+Side unpack_side(std::int64_t rank, std::span<const std::int64_t> call, const CheckRecord& record) {
+  const std::string text = unpack_call(call);
+  const std::size_t end = text.find(kClaims);
+  if (end == std::string::npos) return {rank, text, record};
+  return {rank, text.substr(0, end), record, text.substr(end + 1)};
+}
+
 std::string describe_difference(const Side& first, const Side& second) {
   const std::string ranks = concat("the ranks do not agree: rank ", first.rank, " calls ");
+  if (first.record.claims != second.record.claims) {
+    return concat(ranks, first.call, first.claims, "; rank ", second.rank, " calls ", second.call,
+                  second.claims, advice_on_claims());
+  }
   if (first.call != second.call) {
     return concat(ranks, first.call, ", rank ", second.rank, " calls ", second.call);
   }

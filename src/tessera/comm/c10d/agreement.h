@@ -25,12 +25,14 @@ struct CheckRecord {
   std::int64_t sequence = 0;
   /// How many numbers come along.
   std::int64_t length = 0;
+  /// Of the claims that the member has made before.
+  std::int64_t claims = 0;
 
   bool operator==(const CheckRecord&) const = default;
 };
 
 [[nodiscard]] CheckRecord make_record(const Fingerprint& fingerprint, std::uint64_t sequence,
-                                      std::size_t length);
+                                      std::size_t length, const Claims& claims = {});
 
 /// The record, and the first `kInline` of the caller's numbers; and back.
 [[nodiscard]] CheckRecord::Words pack(const CheckRecord& record,
@@ -40,12 +42,13 @@ struct CheckRecord {
 /// Returns the first member whose record differs from member 0's; nothing when all agree.
 [[nodiscard]] std::optional<std::size_t> find_difference(std::span<const CheckRecord> records);
 
-/// A call as text of a fixed size, for when records differ. Longer ones are cut.
+/// A call and the claims before it as text of a fixed size, for when records differ. Longer ones are
+/// cut.
 struct CallText {
   static constexpr std::size_t kSize = 128;
   using Words = std::array<std::int64_t, kSize>;
 };
-[[nodiscard]] CallText::Words pack_call(const Fingerprint& fingerprint);
+[[nodiscard]] CallText::Words pack_call(const Fingerprint& fingerprint, const Claims& claims = {});
 [[nodiscard]] std::string unpack_call(std::span<const std::int64_t> words);
 
 /// One member's side of a disagreement.
@@ -53,7 +56,10 @@ struct Side {
   std::int64_t rank = 0;
   std::string call;
   CheckRecord record;
+  std::string claims = {};
 };
+[[nodiscard]] Side unpack_side(std::int64_t rank, std::span<const std::int64_t> call,
+                               const CheckRecord& record);
 
 /// `the ranks do not agree: rank 0 calls all_reduce(f32[4] sum), rank 2 calls all_reduce(f32[5]
 /// sum)`; says so when it is not the calls that differ.

@@ -39,11 +39,6 @@ at::Tensor repeated(const at::Tensor& flat, std::int64_t times) {
   return copies;
 }
 
-bool is_message(const Fingerprint& fingerprint) {
-  const std::string_view op = fingerprint.op;
-  return op == "send" || op == "recv";
-}
-
 }  // namespace
 
 C10dTransport::C10dTransport(std::shared_ptr<Channel> channel, std::size_t member)
@@ -80,7 +75,7 @@ Counts C10dTransport::exchange_words(const WatchedCall& call, std::span<const st
 }
 
 void C10dTransport::check(const Fingerprint& fingerprint) {
-  if (is_message(fingerprint)) {
+  if (fingerprint.is_message()) {
     // Only two of the members know of it; they compare when it is sent.
     messenger_->announce(fingerprint.arguments);
     return;
@@ -92,14 +87,15 @@ void C10dTransport::check(const Fingerprint& fingerprint) {
 Counts C10dTransport::check_records(const Fingerprint& fingerprint,
                                     std::span<const std::int64_t> record) {
   const WatchedCall call = channel_->watch().begin(fingerprint.op, fingerprint.arguments);
-  const CheckRecord own = make_record(fingerprint, sequence_++, record.size());
+  const Claims claims = take_claims(fingerprint);
+  const CheckRecord own = make_record(fingerprint, sequence_++, record.size(), claims);
   const Counts words = exchange_words(call, pack(own, record));
   std::vector<CheckRecord> records;
   for (std::size_t i = 0; i < words.size(); i += CheckRecord::kSize) {
     records.push_back(unpack(std::span(words).subspan(i, CheckRecord::kSize)));
   }
   if (const auto other = find_difference(records)) {
-    throw_difference(call, fingerprint, words, *other);
+    throw_difference(call, pack_call(fingerprint, claims), words, *other);
   }
   // All have the same length, so all decide alike.
   if (record.size() > CheckRecord::kInline) return exchange_words(call, record);
@@ -112,13 +108,13 @@ Counts C10dTransport::check_records(const Fingerprint& fingerprint,
   return result;
 }
 
-void C10dTransport::throw_difference(const WatchedCall& call, const Fingerprint& fingerprint,
+void C10dTransport::throw_difference(const WatchedCall& call, std::span<const std::int64_t> own,
                                      std::span<const std::int64_t> words, std::size_t other) {
-  const Counts texts = exchange_words(call, pack_call(fingerprint));
+  const Counts texts = exchange_words(call, own);
   const auto side = [&](std::size_t member) {
-    return Side{channel_->watch().ranks()[member],
-                unpack_call(std::span(texts).subspan(member * CallText::kSize, CallText::kSize)),
-                unpack(words.subspan(member * CheckRecord::kSize, CheckRecord::kSize))};
+    return unpack_side(channel_->watch().ranks()[member],
+                       std::span(texts).subspan(member * CallText::kSize, CallText::kSize),
+                       unpack(words.subspan(member * CheckRecord::kSize, CheckRecord::kSize)));
   };
   channel_->watch().fail_because(call, describe_difference(side(0), side(other)));
 }

@@ -53,7 +53,8 @@ class C10dTransport : public Transport {
   /// Begins a call, with the arguments that `check` announced.
   [[nodiscard]] WatchedCall begin(const char* op);
   [[nodiscard]] Counts exchange_words(const WatchedCall& call, std::span<const std::int64_t> words);
-  [[noreturn]] void throw_difference(const WatchedCall& call, const Fingerprint& fingerprint,
+  /// `own` is this rank's call as `pack_call` packs it, `words` are all members' records.
+  [[noreturn]] void throw_difference(const WatchedCall& call, std::span<const std::int64_t> own,
                                      std::span<const std::int64_t> words, std::size_t other);
   [[nodiscard]] PendingPtr exchange_parts(const WatchedCall& call, const at::Tensor& out,
                                           const at::Tensor& in, Counts receive_counts,

@@ -302,6 +302,11 @@ std::string ThreadHub::find_mismatch(const ThreadSlot& slot) const {
     const bool is_pair = std::string_view(first.name()) == "send";
     const bool same_kind = typeid(first) == typeid(other) &&
                            (is_pair || std::string_view(first.name()) == other.name());
+    if (first.claims() != other.claims()) {
+      return concat("the ranks do not agree: rank ", slot.ranks.front(), " calls ", first.call(),
+                    first.claims().to_string(), "; rank ", slot.ranks[i], " calls ", other.call(),
+                    other.claims().to_string(), advice_on_claims());
+    }
     if (!same_kind || first.arguments() != other.arguments()) {
       return concat("the ranks do not agree: rank ", slot.ranks.front(), " calls ", first.call(),
                     ", rank ", slot.ranks[i], " calls ", other.call());

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tessera/comm/claims.h"
 #include "tessera/comm/comm_error.h"
 
 namespace tessera::detail {
@@ -25,12 +26,14 @@ class ThreadOp {
   struct Announced {
     const char* name = "";
     std::string arguments;
+    Claims claims;
   };
 
   /// Called `name` unless it was announced under another one.
   ThreadOp(const char* name, Announced announced)
       : name_(*announced.name == '\0' ? name : announced.name),
-        arguments_(std::move(announced.arguments)) {}
+        arguments_(std::move(announced.arguments)),
+        claims_(std::move(announced.claims)) {}
   virtual ~ThreadOp() = default;
 
   /// Does this member's share of a phase. All members have posted; a phase begins when all shares
@@ -52,12 +55,14 @@ class ThreadOp {
   [[nodiscard]] const char* name() const { return name_; }
   /// What all members must agree on, as the user sees it; empty when checks are off.
   [[nodiscard]] const std::string& arguments() const { return arguments_; }
+  [[nodiscard]] const Claims& claims() const { return claims_; }
   /// `all_reduce(f32[4] sum)`.
   [[nodiscard]] std::string call() const;
 
  private:
   const char* name_;
   std::string arguments_;
+  Claims claims_;
 };
 
 /// One operation: filled by its members one after the other.

@@ -267,13 +267,13 @@ Counts to_counts(std::span<const std::int64_t> counts) { return {counts.begin(),
 }  // namespace
 
 void ThreadTransport::check(const Fingerprint& fingerprint) {
-  announced_ = {fingerprint.op, fingerprint.arguments};
+  announced_ = {fingerprint.op, fingerprint.arguments, take_claims(fingerprint)};
 }
 
 std::vector<std::int64_t> ThreadTransport::check_records(const Fingerprint& fingerprint,
                                                          std::span<const std::int64_t> record) {
   const auto op = std::make_shared<ShareRecords>(
-      ThreadOp::Announced{fingerprint.op, fingerprint.arguments}, record);
+      ThreadOp::Announced{fingerprint.op, fingerprint.arguments, take_claims(fingerprint)}, record);
   post(op)->wait();
   return op->all();
 }
