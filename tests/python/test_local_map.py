@@ -199,6 +199,8 @@ def test_sizes_that_depend_on_the_rank():
         x = distribute_tensor(torch.ones(8, 3), mesh, ROWS)
         asked = local_map(lambda v: v[:2 - rank], out_placements=ROWS, out_shapes=(None,))
         assert asked(x).shape == (3, 3)
+        with pytest.raises(ValueError, match="cannot be R along mesh dim 0"):
+            local_map(torch.relu, out_placements=ROWS, in_grad_placements=(WHOLE,))(x)
         y = local_map(lambda v: v[:, :3 - rank], out_placements=ROWS)(x)
         with pytest.raises(tessera.errors.CommError, match="having taken output 0 of local_map"):
             y.full_tensor()

@@ -81,6 +81,57 @@ TEST(LocalMapErrorTest, InputPlacements) {
   });
 }
 
+TEST(LocalMapErrorTest, GradientsThatCannotBePlacedSo) {
+  for (const std::int64_t ranks : {2, 3, 4}) {
+    run_ranks(ranks, [](World& world) {
+      const auto mesh = init_device_mesh("cpu", {world.size()});
+      const auto declared = [&](const Placement& input, const Placement& gradient) {
+        const auto x = distribute_tensor(sample_values({12, 4}), mesh, {input}).requires_grad_();
+        (void)local_map(identity,
+                        {.out_placements = {{input}}, .in_grad_placements = {{gradient}}})(x);
+      };
+      for (const Placement& other : {Placement(Replicate()), Placement(Partial()),
+                                     Placement(Shard(1)), Placement(StridedShard(0, 2))}) {
+        expect_refused([&] { declared(Shard(0), other); },
+                       {"local_map: in_grad_placements: the gradient of input 0, [12,4][S(0)] on [",
+                        concat("cannot be ", other, " along mesh dim 0: every rank computes that "),
+                        "of its own part; write S(0) there, as the input is"});
+      }
+      for (const Placement& input : {Placement(Replicate()), Placement(Partial())}) {
+        for (const Placement& other : {Placement(Shard(0)), Placement(Partial(ReduceOp::max)),
+                                       Placement(Partial(ReduceOp::product))}) {
+          expect_refused(
+              [&] { declared(input, other); },
+              {concat("cannot be ", other, " along mesh dim 0: every rank computes one "),
+               "as large as the input; write R there if all compute the same, P(sum) or "
+               "P(avg) if theirs add up"});
+        }
+        declared(input, Replicate());
+        declared(input, Partial());
+        declared(input, Partial(ReduceOp::avg));
+      }
+      declared(Shard(0), Shard(-2));
+      // What counts is how the function gets the argument.
+      const auto x = distribute_tensor(sample_values({12, 4}), mesh, {Shard(0)});
+      const auto moved = [&](const Placement& gradient) {
+        (void)local_map(identity, {.out_placements = {{Replicate()}},
+                                   .in_placements = {{Replicate()}},
+                                   .in_grad_placements = {{gradient}},
+                                   .redistribute_inputs = true})(x);
+      };
+      moved(Partial());
+      expect_refused([&] { moved(Shard(0)); },
+                     {"the gradient of input 0, [12,4][R] on [", "cannot be S(0)"});
+    });
+  }
+  run_ranks(1, [](World&) {
+    // Along a mesh dim of one rank everything is the same.
+    const auto mesh = init_device_mesh("cpu", {1});
+    (void)local_map(identity, {.out_placements = {{Shard(0)}},
+                               .in_grad_placements = {{Replicate()}}})(rows(mesh));
+  });
+}
+
 TEST(LocalMapErrorTest, NothingMovesBeforeEverythingIsChecked) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});

@@ -213,7 +213,8 @@ class LocalMapped {
 /// unless `in_grad_placements` says otherwise, and the gradient of a result arrives as S(d) for S(d),
 /// as P(sum) for R, whole for P(sum), and as its share for P(avg); others cannot be differentiated.
 /// `in_grad_placements` with R for an argument that is R say that all ranks along that mesh dim
-/// compute the same without summing gradients; those of results that are R then arrive whole.
+/// compute the same without summing gradients; those of results that are R then arrive whole. A rank
+/// computes the gradient of what it got: S(d) is declared where the argument is S(d), and only there.
 ///
 /// Throws `InvalidArgument`, on all ranks alike and before anything moves: for DTensors on different
 /// meshes, or on another one than the given; for a number of entries that is not that of the leaves;

@@ -189,6 +189,7 @@ void LocalMapCall::check_input(std::size_t index, const MappedLeaf& leaf, Input&
                 "in_grad_placements, or leave them all out");
   input.gradient =
       checked_layout("local_map: in_grad_placements", *mesh_, **gradient, layout.shape());
+  check_input_gradient(index, input.target ? *input.target : layout, *input.gradient);
 }
 
 void LocalMapCall::check_out_placements() const {
