@@ -40,6 +40,38 @@ function(tessera_add_script_test name)
   set_tests_properties(${name} PROPERTIES ${properties} SKIP_RETURN_CODE 77)
 endfunction()
 
+# tessera_add_rank_tests(<name> PROGRAM <target> [ARGUMENTS <word>...] [RANKS <n>] [TIMEOUT <seconds>])
+#
+# A program that is one rank, started as processes over gloo (4 unless RANKS is given) and over mpi (3):
+# tests <name>_on_gloo and <name>_on_mpi, as far as the build has those.
+function(tessera_add_rank_tests name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROGRAM;RANKS;TIMEOUT" "ARGUMENTS")
+  _tessera_check_arguments(tessera_add_rank_tests)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 180)
+  endif()
+  set(gloo_ranks 4)
+  set(mpi_ranks 3)
+  if(arg_RANKS)
+    set(gloo_ranks ${arg_RANKS})
+    set(mpi_ranks ${arg_RANKS})
+  endif()
+  if(TESSERA_BUILD_TOOLS AND NOT TESSERA_WITH_GLOO STREQUAL "OFF")
+    tessera_add_script_test(
+      ${name}_on_gloo
+      COMMAND tessera_run --nproc-per-node ${gloo_ranks} $<TARGET_FILE:${arg_PROGRAM}>
+              ${arg_ARGUMENTS} --engine gloo
+      LABEL process TIMEOUT ${arg_TIMEOUT})
+  endif()
+  if(MPIEXEC_EXECUTABLE AND NOT TESSERA_WITH_MPI STREQUAL "OFF")
+    tessera_add_script_test(
+      ${name}_on_mpi
+      COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe -n ${mpi_ranks}
+              $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGUMENTS} --engine mpi
+      LABEL process TIMEOUT ${arg_TIMEOUT})
+  endif()
+endfunction()
+
 # Sets `properties` from arg_LABEL and arg_TIMEOUT.
 macro(_tessera_test_properties function)
   set(default_timeout_fast 60)

@@ -18,7 +18,7 @@ torch::nn::Sequential make_mlp() {
 void print_places(torch::nn::Module& module, const World& world) {
   for (const auto& item : module.named_parameters()) {
     std::cout << item.key() << ": " << layout_of(item.value()) << ", rank " << world.rank()
-              << " holds [" << to_local(item.value()).sizes() << "]\n";
+              << " holds " << to_local(item.value()).sizes() << '\n';
   }
 }
 

@@ -139,7 +139,7 @@ TEST(ShardParameterTest, RefusesOnAllRanksAndChangesNothing) {
     EXPECT_THAT(refused(*net.fc2, "weight", ChunkShardingSpec::over(0, {0, 1, 0, 1})),
                 HasSubstr("param: weight cannot be placed as ChunkShardingSpec(dim=0, "));
     EXPECT_THAT(refused(*net.fc2, "weight", ChunkShardingSpec::over(0, {0, 2})),
-                HasSubstr("rank 2 does not exist in group world"));
+                HasSubstr("Global rank 2 does not exist in input process group world"));
     // One rank's mistake is everybody's.
     const std::string text = refused(*net.fc2, last ? "nothing" : "weight", over(0, world));
     EXPECT_THAT(text, HasSubstr("has no attribute `nothing`"));
@@ -174,6 +174,46 @@ TEST(ShardModuleTest, PatternsStandForManyAndAPathGoesBeforeThem) {
     const at::Tensor x =
         distribute_tensor(torch::ones({3, 4}), mesh_of(net.fc1->weight), {Replicate()});
     EXPECT_EQ(net.forward(x).sizes(), (std::vector<std::int64_t>{3, 2}));
+  });
+}
+
+TEST(ShardModuleTest, APathThatIsNamedSettlesWhatPatternsSayAboutIt) {
+  run_ranks(2, [](World& world) {
+    for (const std::int64_t dim : {0, 1}) {
+      NetImpl net;
+      shard_module(net, {.plan = {{"*2.weight", over(0, world)},
+                                  {"fc*.weight", over(1, world)},
+                                  {"fc2.weight", over(dim, world)}}});
+      EXPECT_EQ(placements_of(net.fc2->weight), Placements{Shard(dim)});
+      EXPECT_EQ(placements_of(net.fc1->weight), Placements{Shard(1)});
+    }
+  });
+}
+
+TEST(ShardModuleTest, WhatWasReplicatedMayBeShardedLater) {
+  on_every_rank_count([](World& world) {
+    NetImpl net;
+    shard_module(net, {.plan = {{"fc1.weight", over(0, world)}}});
+    const at::Tensor weight = net.fc2->weight;
+    const at::Tensor values = full_tensor(weight.detach());
+    ASSERT_EQ(placements_of(weight), Placements{Replicate()});
+    weight.mutable_grad() = (weight * 2).detach();
+    shard_module(net, {.plan = {{"fc2.weight", over(1, world)}}});
+    EXPECT_EQ(placements_of(weight), Placements{Shard(1)});
+    EXPECT_TRUE(torch::equal(full_tensor(weight.detach()), values));
+    EXPECT_EQ(placements_of(weight.grad()), Placements{Shard(1)});
+    EXPECT_TRUE(torch::equal(full_tensor(weight.grad()), values * 2));
+    EXPECT_EQ(placements_of(net.fc1->weight), Placements{Shard(0)});
+  });
+}
+
+TEST(ShardParameterTest, RefusesReplicasThatNotAllMembersHave) {
+  run_ranks(3, [](World& world) {
+    torch::nn::Linear linear(4, 4);
+    shard_module(*linear, {.plan = {}}, 0,
+                 world.rank() == 2 ? world.group({2}) : world.group({0, 1}));
+    EXPECT_THAT(refusal(world, [&] { shard_parameter(*linear, "weight", over(0, world)); }),
+                HasSubstr("param: weight is replicated on "));
   });
 }
 
@@ -250,6 +290,63 @@ TEST(ShardModuleTest, OutputsAreReshardedAndReturnedAsLocalTensors) {
   });
 }
 
+TEST(ShardModuleTest, OutputsMayGoToOtherRanksAndGradientsComeBack) {
+  on_every_rank_count([](World& world) {
+    auto ranks = world.group().ranks();
+    std::reverse(ranks.begin(), ranks.end());
+    for (const auto count : {ranks.size(), std::size_t{1}}) {
+      torch::nn::Sequential plain(torch::nn::Linear(3, 5));
+      torch::nn::Sequential net(torch::nn::Linear(3, 5));
+      {
+        const torch::NoGradGuard no_grad;
+        for (std::size_t i = 0; i < 2; ++i) {
+          const auto values = torch::sin(counted(plain->parameters()[i].sizes().vec()));
+          plain->parameters()[i].copy_(values);
+          net->parameters()[i].copy_(values);
+        }
+      }
+      const std::vector<std::int64_t> to(ranks.begin(), ranks.begin() + std::ssize(ranks));
+      const std::vector<std::int64_t> some(to.begin(), to.begin() + static_cast<long>(count));
+      shard_module(*net, {.plan = {{"0.*", over(0, world)}},
+                          .output_plan = {{"0", ChunkShardingSpec::over(0, some)}}});
+      const at::Tensor x = torch::cos(counted({7, 3}));
+      const at::Tensor input = distribute_tensor(x, mesh_of(net->parameters()[0]), {Replicate()});
+      const at::Tensor output = net->forward(input);
+      EXPECT_EQ(mesh_of(output).shape().ranks(), some);
+      EXPECT_EQ(placements_of(output), Placements{Shard(0)});
+      output.square().sum().backward();
+      plain->forward(x).square().sum().backward();
+      EXPECT_TRUE(torch::allclose(full_tensor(net->parameters()[0].grad()),
+                                  plain->parameters()[0].grad(), 1e-4, 1e-5));
+    }
+  });
+}
+
+TEST(ShardModuleTest, TwoGroupsShardModulesOfTheirOwn) {
+  run_ranks(4, [](World& world) {
+    const bool odd = world.rank() % 2 == 1;
+    const Group group =
+        world.group(odd ? std::vector<std::int64_t>{3, 1} : std::vector<std::int64_t>{0, 2});
+    torch::nn::Sequential net(torch::nn::Linear(3, 5), torch::nn::Linear(5, 2));
+    {
+      const torch::NoGradGuard no_grad;
+      net->parameters()[0].fill_(world.rank());
+    }
+    shard_module(*net,
+                 {.plan = {{"0.*", ChunkShardingSpec::over(0, group.ranks())}},
+                  .output_plan = {{"1", ChunkShardingSpec::over(0, group.ranks())}}},
+                 /*src_rank=*/1, group);
+    const at::Tensor weight = net->parameters()[0];
+    EXPECT_EQ(mesh_of(weight).shape().ranks(), group.ranks());
+    EXPECT_TRUE(torch::equal(full_tensor(weight.detach()), torch::full({5, 3}, odd ? 1.0F : 2.0F)));
+    const at::Tensor x = distribute_tensor(torch::ones({4, 3}), mesh_of(weight), {Replicate()});
+    const at::Tensor output = net->forward(x);
+    EXPECT_EQ(to_local(output.detach()).sizes(), (std::vector<std::int64_t>{2, 2}));
+    output.sum().backward();
+    EXPECT_EQ(placements_of(weight.grad()), Placements{Shard(0)});
+  });
+}
+
 TEST(ShardModuleTest, ChunksOfOneElementLoseTheirDim) {
   run_ranks(4, [](World& world) {
     torch::nn::Sequential net(torch::nn::Linear(16, 16));
@@ -280,7 +377,8 @@ TEST(ShardModuleTest, PartialOutputsAreReducedBeforeTheyAreLocal) {
 /// Replaces a Linear by one that adds a constant; or only says so.
 class Renamer final : public Sharder {
  public:
-  explicit Renamer(bool replaces = true) : replaces_(replaces) {}
+  explicit Renamer(bool replaces = true) : Renamer(replaces, replaces) {}
+  Renamer(bool replaces, bool says_so) : replaces_(replaces), says_so_(says_so) {}
   void check(const torch::nn::Module& module, const Group&) const override {
     if (dynamic_cast<const torch::nn::LinearImpl*>(&module) == nullptr) {
       throw InvalidArgument("Renamer: only Linear");
@@ -293,11 +391,12 @@ class Renamer final : public Sharder {
     return torch::nn::AnyModule(
         std::make_shared<torch::nn::FunctionalImpl>([](at::Tensor x) { return x + 100; }));
   }
-  bool replaces_module() const override { return replaces_; }
+  bool replaces_module() const override { return says_so_; }
   std::string name() const override { return "Renamer"; }
 
  private:
   bool replaces_;
+  bool says_so_;
 };
 
 struct PlacesImpl : torch::nn::Module {
@@ -341,6 +440,82 @@ TEST(SharderTest, ItsModuleReallyTakesThePlaceOfTheOldOne) {
   });
 }
 
+TEST(SharderTest, AModuleAtTwoPlacesIsShardedOnceAndReplacedAtBoth) {
+  run_ranks(2, [](World& world) {
+    const torch::nn::EmbeddingBag bag(torch::nn::EmbeddingBagOptions(6, 4).mode(torch::kSum));
+    torch::nn::Sequential net(bag);
+    net->push_back("again", bag);
+    const auto sharder = std::make_shared<const EmbeddingBagSharder>(over(0, world));
+    const auto other = std::make_shared<const EmbeddingBagSharder>(over(0, world));
+    EXPECT_THAT(refusal(world,
+                        [&] {
+                          shard_module(*net, {.plan = {{"0", sharder}, {"again", other}}});
+                        }),
+                HasSubstr("'0' and 'again' are the same module, but the plan gives it to "
+                          "EmbeddingBagSharder("));
+    EXPECT_TRUE(is_untouched(*net));
+    shard_module(*net, {.plan = {{"*", sharder}}});
+    EXPECT_EQ(net->ptr(0), net->ptr(1));
+    EXPECT_EQ(net->named_children()["0"], net->named_children()["again"]);
+    EXPECT_NE(net->ptr(0), bag.ptr());
+    EXPECT_EQ(placements_of(net->parameters()[0]), Placements{Shard(0)});
+  });
+}
+
+TEST(SharderTest, WhatItTakesCareOfIsChangedByNobodyElse) {
+  struct TiedImpl : torch::nn::Module {
+    TiedImpl() {
+      const torch::nn::EmbeddingBagOptions options(6, 4);
+      table = register_module("table", nn::Replaceable<torch::nn::EmbeddingBag>(options));
+      copy = register_module("copy",
+                             nn::Replaceable<torch::nn::EmbeddingBag>(
+                                 torch::nn::EmbeddingBagOptions(options)._weight(table->weight)));
+      head = register_module("head", std::make_shared<WeightImpl>(table->weight));
+    }
+    nn::Replaceable<torch::nn::EmbeddingBag> table{nullptr};
+    nn::Replaceable<torch::nn::EmbeddingBag> copy{nullptr};
+    std::shared_ptr<WeightImpl> head;
+  };
+  run_ranks(2, [](World& world) {
+    TiedImpl net;
+    const auto sharder = std::make_shared<const EmbeddingBagSharder>(over(0, world));
+    EXPECT_THAT(
+        refusal(
+            world,
+            [&] {
+              shard_module(net, {.plan = {{"head.weight", over(1, world)}, {"table", sharder}}});
+            }),
+        HasSubstr("trying to shard a parameter: head.weight, but it is the same tensor as "
+                  "table.weight, and there's already a Sharder entry for module table"));
+    EXPECT_THAT(refusal(world,
+                        [&] {
+                          shard_module(net, {.plan = {{"table", sharder}, {"copy", sharder}}});
+                        }),
+                HasSubstr("'copy.weight' and 'table.weight' are the same tensor, but a Sharder "
+                          "entry is there for each of their modules"));
+    EXPECT_TRUE(is_untouched(net));
+    shard_module(net, {.plan = {{"table", sharder}}});
+    EXPECT_EQ(placements_of(net.head->weight), Placements{Shard(0)});
+  });
+}
+
+TEST(SharderTest, MustDoWhatItSays) {
+  run_ranks(2, [](World& world) {
+    for (const bool replaces : {true, false}) {
+      PlacesImpl places;
+      const auto sharder = std::make_shared<const Renamer>(replaces, /*says_so=*/!replaces);
+      EXPECT_THAT(refusal(world,
+                          [&] {
+                            shard_module(places, {.plan = {{"member", sharder}}});
+                          }),
+                  HasSubstr(replaces ? "returned a module for 'member', but said that it replaces "
+                                       "none (replaces_module)"
+                                     : "returned no module for 'member', but said that it replaces "
+                                       "it (replaces_module)"));
+    }
+  });
+}
+
 TEST(SharderTest, OneThatWorksInPlaceNeedsNoSpecialPlace) {
   run_ranks(2, [](World&) {
     PlacesImpl places;
@@ -373,6 +548,65 @@ TEST(SharderTest, HooksOfAReplacedModuleAreCalled) {
     EXPECT_EQ(net.bags->forward(input).sizes(), (std::vector<std::int64_t>{2, 4}));
     EXPECT_THAT(refusal(world, [&] { (void)net.bag(input + 1); }),
                 HasSubstr("EmbeddingBag: indices from 1 to 6 given; the table has 6 rows"));
+  });
+}
+
+TEST(SharderTest, FactorsOfAShardedEmbeddingBagGetTheWholeGradient) {
+  on_every_rank_count([](World& world) {
+    for (const std::int64_t dim : {0, 1}) {
+      SCOPED_TRACE(dim);
+      const auto options = torch::nn::EmbeddingBagOptions(5, 3).mode(torch::kSum);
+      torch::nn::EmbeddingBag plain(options);
+      torch::nn::Sequential net((torch::nn::EmbeddingBag(options)));
+      {
+        const torch::NoGradGuard no_grad;
+        plain->weight.copy_(torch::sin(counted({5, 3})));
+        net->parameters()[0].copy_(plain->weight);
+      }
+      shard_module(
+          *net, {.plan = {{"0", std::make_shared<const EmbeddingBagSharder>(over(dim, world))}}});
+      const at::Tensor input = torch::tensor({{0, 4}, {1, 1}, {2, 3}}, torch::kLong);
+      const at::Tensor factors = torch::cos(counted({3, 2})).requires_grad_();
+      const at::Tensor own = factors.detach().clone().requires_grad_();
+      plain(input, at::Tensor(), factors).square().sum().backward();
+      net->forward(input, at::Tensor(), own).square().sum().backward();
+      EXPECT_TRUE(torch::allclose(own.grad(), factors.grad())) << own.grad() << factors.grad();
+      const DeviceMesh mesh = mesh_of(net->parameters()[0]);
+      const at::Tensor spread = distribute_tensor(own.detach(), mesh, {Shard(0)}).requires_grad_();
+      net->forward(input, at::Tensor(), spread).square().sum().backward();
+      EXPECT_EQ(placements_of(spread.grad()), Placements{Shard(0)});
+      EXPECT_TRUE(torch::allclose(full_tensor(spread.grad()), factors.grad()));
+    }
+  });
+}
+
+TEST(SharderTest, AShardedEmbeddingBagRefusesWrongBagsOnAllRanks) {
+  // Rank 2 has no rows of its own.
+  run_ranks(3, [](World& world) {
+    torch::nn::Sequential sum(
+        (torch::nn::EmbeddingBag(torch::nn::EmbeddingBagOptions(2, 4).mode(torch::kSum))));
+    torch::nn::Sequential mean((torch::nn::EmbeddingBag(2, 4)));
+    const auto sharder = std::make_shared<const EmbeddingBagSharder>(over(0, world));
+    shard_module(*sum, {.plan = {{"0", sharder}}});
+    shard_module(*mean, {.plan = {{"0", sharder}}});
+    const at::Tensor flat = torch::tensor({0, 1, 1}, torch::kLong);
+    const auto refused = [&](torch::nn::Sequential& net, const at::Tensor& input,
+                             const at::Tensor& offsets, const at::Tensor& factors = {}) {
+      return refusal(world, [&] { (void)net->forward(input, offsets, factors); });
+    };
+    for (const auto& offsets : {std::vector<std::int64_t>{1, 2}, {0, 2, 1}, {0, 4}}) {
+      EXPECT_THAT(refused(sum, flat, torch::tensor(offsets)),
+                  HasSubstr("EmbeddingBag: offsets given that do not go up from 0 to 3, the number "
+                            "of indices"));
+    }
+    EXPECT_THAT(refused(sum, flat, {}),
+                HasSubstr("an input of 1 dims given; pass a 2-dim one, or a 1-dim one with"));
+    EXPECT_THAT(refused(sum, flat.unsqueeze(0), torch::tensor({0})),
+                HasSubstr("offsets given with a 2-dim input"));
+    EXPECT_THAT(refused(sum, flat.unsqueeze(0), {}, torch::ones({3})),
+                HasSubstr("per_sample_weights of shape [3] given for an input of shape [1,3]"));
+    EXPECT_THAT(refused(mean, flat.unsqueeze(0), {}, torch::ones({1, 3})),
+                HasSubstr("per_sample_weights given to one of another mode than sum"));
   });
 }
 
@@ -409,51 +643,65 @@ TEST(ShardModuleTest, RefusesWholePlansBeforeTheFirstChange) {
     const ShardingSpec spec = over(0, world);
     const auto entry = PlanEntry(over(0, world));
     const auto sharder = std::make_shared<const Renamer>();
+    const auto text_of = [&](const ShardingPlan& plan) {
+      return refusal(world, [&] { shard_module(net, plan); });
+    };
+    EXPECT_THAT(text_of({.plan = {{"body", sharder}}, .return_local_tensor = {"body.2"}}),
+                HasSubstr("trying to change what module body.2 returns, but there's already a "
+                          "Sharder entry for module body above it"));
     const auto refused = [&](ShardingPlan plan) {
       // Something that could be done comes first.
       plan.plan.emplace("body.0.weight", over(0, world));
-      auto text = refusal(world, [&] { shard_module(net, plan); });
+      auto text = text_of(plan);
       EXPECT_TRUE(is_untouched(net));
       EXPECT_NE(dynamic_cast<torch::nn::LinearImpl*>(net.fc2.get()), nullptr);
       return text;
     };
     EXPECT_THAT(
         refused({.plan = {{"body.2", sharder}, {"body.2.weight", entry}}}),
-        HasSubstr("shard_module: ShardingPlan is in-valid: it shards parameter "
-                  "'body.2.weight', but there's already a Sharder entry for module 'body.2'; "
-                  "parameter sharding should not conflict with the submodule tree"));
+        HasSubstr("shard_module: ShardingPlan is in-valid, trying to shard a parameter: "
+                  "body.2.weight, but there's already a Sharder entry for module body.2, parameter "
+                  "sharding should not conflict with the submodule tree that a Sharder is working "
+                  "with!"));
     EXPECT_THAT(refused({.plan = {{"body.1", sharder}}}), HasSubstr("Renamer: only Linear"));
-    EXPECT_THAT(refused({.plan = {{"body", sharder}, {"body.2", sharder}}}),
-                HasSubstr("it has a Sharder for 'body.2', but there's already a Sharder entry for "
-                          "module 'body', which takes care of all that is in it"));
+    EXPECT_THAT(
+        refused({.plan = {{"body", sharder}, {"body.2", sharder}}}),
+        HasSubstr("trying to shard a module: body.2, but there's already a Sharder entry for "
+                  "module body, which takes care of all that is in it"));
     EXPECT_THAT(
         refused({.plan = {{"body.2", std::make_shared<const Renamer>()}, {"body.1", nullptr}}}),
         HasSubstr("Only `ShardingSpec` and `Sharder` are supported to shard 'body.1'"));
     EXPECT_THAT(refused({.plan = {{"", sharder}}}),
-                HasSubstr("Module path must not be empty for custom sharder"));
+                HasSubstr("Module path must not be empty for custom sharder! Renamer was given"));
+    EXPECT_THAT(refused({.plan = {{"**", sharder}}}),
+                HasSubstr("Module path must not be empty for custom sharder! '**' stands for the "
+                          "root too"));
     EXPECT_THAT(
         refused({.plan = {{"fc2", sharder}}}),
         HasSubstr("shard_module: module 'fc2' (torch::nn::Linear) cannot be replaced, because "
                   "its parent calls it by a member; declare the member as "
                   "tessera::nn::Replaceable<torch::nn::Linear>"));
-    EXPECT_THAT(refused({.plan = {{"fc3", sharder}}}), HasSubstr("'fc3', which is no module"));
-    EXPECT_THAT(refused({.plan = {{"fc3.weight", entry}}}),
-                AllOf(HasSubstr("has no module 'fc3'"), HasSubstr("fc2")));
+    EXPECT_THAT(
+        refused({.plan = {{"fc3", sharder}}}),
+        AllOf(HasSubstr("Net has no attribute `fc3`: the plan names it, but there is no such "
+                        "module; near ones are 'fc1', 'fc2'")));
+    EXPECT_THAT(refused({.plan = {{"fc3.weight", entry}}}), HasSubstr("has no attribute `fc3`"));
     EXPECT_THAT(refused({.plan = {{"fc2.wieght", entry}}}),
                 HasSubstr("torch::nn::Linear has no attribute `wieght`"));
     EXPECT_THAT(refused({.plan = {{"fc2", entry}}}), HasSubstr("fc2 to be a Tensor, but found"));
     EXPECT_THAT(refused({.plan = {{"fc*.wieght", entry}}}),
-                HasSubstr("the plan has 'fc*.wieght', which is no parameter or buffer"));
+                HasSubstr("has no attribute `fc*.wieght`: the plan names it, but there is no such "
+                          "parameter or buffer"));
     EXPECT_THAT(refused({.plan = {{"fc*.weight", over(0, world)}, {"*2.weight", over(1, world)}}}),
                 HasSubstr("'*2.weight' and 'fc*.weight' both stand for 'fc2.weight'"));
     EXPECT_THAT(refused({.plan = {{"fc2.weight", ChunkShardingSpec::over(0, {0, 0})}}}),
                 HasSubstr("param: fc2.weight cannot be placed as"));
     EXPECT_THAT(refused({.plan = {{"fc2.weight", ChunkShardingSpec::over(5, {0, 1})}}}),
-                HasSubstr("Invalid sharding dim 5"));
+                HasSubstr("Invalid sharding dim: 5"));
     EXPECT_THAT(refused({.plan = {}, .output_plan = {{"fc2", spec}}}),
                 HasSubstr("shard_module: module 'fc2' (torch::nn::Linear) cannot have hooks"));
     EXPECT_THAT(refused({.plan = {}, .output_plan = {{"fc7", spec}}}),
-                HasSubstr("'fc7', which is no module"));
+                HasSubstr("has no attribute `fc7`"));
     EXPECT_THAT(refused({.plan = {}, .output_plan = {{"fc1", ChunkShardingSpec::over(0, {1, 1})}}}),
                 HasSubstr("the output_plan for 'fc1' is ChunkShardingSpec(dim=0, "));
     EXPECT_THAT(refused({.plan = {}, .output_plan = {{"fc1", ChunkShardingSpec::over(0, {0, 4})}}}),
@@ -461,7 +709,7 @@ TEST(ShardModuleTest, RefusesWholePlansBeforeTheFirstChange) {
     EXPECT_THAT(refused({.plan = {}, .return_local_tensor = {"fc2"}}),
                 HasSubstr("cannot have hooks"));
     EXPECT_THAT(refused({.plan = {}, .return_local_tensor = {"nowhere"}}),
-                HasSubstr("'nowhere', which is no module"));
+                HasSubstr("has no attribute `nowhere`"));
     EXPECT_THAT(refused({.plan = {{world.rank() == 0 ? "fc1.bias" : "fc2.bias", entry}}}),
                 AllOf(HasSubstr("shard_module: plan={'body.0.weight': "),
                       HasSubstr("on rank: 0 does not match with plan=")));
@@ -502,11 +750,33 @@ TEST(BudgetPlannerTest, ShardsTheLargestUntilItFits) {
     EXPECT_THAT(refusal(world, [&] { (void)plan_of(1183); }),
                 HasSubstr("BudgetPlanner: 1183 B (1.2 kB) per rank given, but with everything "
                           "sharded over 2 ranks the fullest one needs 1184 B (1.2 kB), counting 1 "
-                          "copy; give more, or use more ranks"));
+                          "copy of the parameters; give more, or use more ranks"));
     EXPECT_THAT(refusal(world, [&] { BudgetPlanner planner({.bytes_per_rank = -1}); }),
                 HasSubstr("a budget of -1 bytes given"));
     EXPECT_THAT(refusal(world, [&] { BudgetPlanner planner({.copies = 0}); }),
                 HasSubstr("0 copies given"));
+  });
+}
+
+TEST(BudgetPlannerTest, CountsBuffersOnceAndCutsWhatSavesMost) {
+  run_ranks(4, [](World&) {
+    // Parameters of 2 x 32 bytes, buffers of 32, 32 and 8.
+    torch::nn::BatchNorm1d norm(8);
+    const auto plan_of = [&](std::int64_t bytes) {
+      return BudgetPlanner({.bytes_per_rank = bytes, .copies = 4}).build_plan(*norm).plan;
+    };
+    EXPECT_TRUE(plan_of(4 * 64 + 72).empty());
+    EXPECT_THAT(plan_of(4 * 64 + 71), ElementsAre(Key("weight")));
+    // Over four ranks a row of seven saves five elements, and the larger cube, cut in half, four.
+    struct TwoImpl : torch::nn::Module {
+      TwoImpl() {
+        register_parameter("cube", torch::zeros({2, 2, 2}));
+        const at::Tensor row = register_parameter("row", torch::zeros({7}));
+        register_parameter("tied", row);
+      }
+    };
+    const BudgetPlanner planner({.bytes_per_rank = 40});
+    EXPECT_THAT(planner.build_plan(TwoImpl()).plan, ElementsAre(Key("row"), Key("tied")));
   });
 }
 

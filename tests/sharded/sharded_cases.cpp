@@ -85,25 +85,35 @@ void expect_shards(const ShardedTensor& tensor, const at::Tensor& whole) {
   }
 }
 
-void check_random_resharding(World& world, std::uint64_t first_seed, std::uint64_t count) {
+void check_random_resharding(const Group& group, std::uint64_t first_seed, std::uint64_t count) {
+  const std::int64_t rank = group.world().rank();
+  const auto ranks = group.ranks();
   for (std::uint64_t seed = first_seed; seed < first_seed + count; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const Shape shape = random_shape(random, {.max_dims = 3, .max_size = 8});
     const auto dtype = random.pick(std::vector<at::ScalarType>{at::kFloat, at::kDouble, at::kLong});
-    const auto ranks = world.group().ranks();
     const auto first = random_spec(random, shape, ranks);
     const auto second = random_spec(random, shape, ranks);
-    const std::int64_t root = random.between(0, world.size() - 1);
+    const std::int64_t root = random.between(0, group.size() - 1);
+    const BoxMap at_root = BoxMap::on_one_rank(shape, ranks[static_cast<std::size_t>(root)]);
+    const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
     const at::Tensor whole = counted(shape, dtype);
     // The values of the others do not matter.
-    const at::Tensor given = world.rank() == root ? whole : torch::zeros_like(whole);
-
-    const auto tensor = shard_tensor(given, first, root);
-    expect_shards(tensor, whole);
-    EXPECT_EQ(tensor.sharding_spec(), first);
+    const at::Tensor given = group.index() == root ? whole : torch::zeros_like(whole);
 
     CommDebugMode traffic;
+    std::optional<ShardedTensor> made;
+    {
+      const auto scope = traffic.record();
+      made = shard_tensor(given, first, root, group);
+    }
+    const ShardedTensor tensor = *made;
+    expect_shards(tensor, whole);
+    EXPECT_EQ(tensor.sharding_spec(), first);
+    EXPECT_EQ(traffic.received_bytes(), bound_of(at_root, boxes_of(tensor), rank) * element);
+
+    traffic.clear();
     ShardedTensor moved = tensor;
     {
       const auto scope = traffic.record();
@@ -111,10 +121,8 @@ void check_random_resharding(World& world, std::uint64_t first_seed, std::uint64
     }
     expect_shards(moved, whole);
     expect_shards(tensor, whole);
-    const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
-    const BoxMap from = boxes_of(tensor);
     const BoxMap to = boxes_of(moved);
-    EXPECT_EQ(traffic.received_bytes(), bound_of(from, to, world.rank()) * element);
+    EXPECT_EQ(traffic.received_bytes(), bound_of(boxes_of(tensor), to, rank) * element);
     EXPECT_LE(traffic.total_count(), 1);
     EXPECT_EQ(traffic.total_count(), traffic.count("all_to_all_single"));
 
@@ -124,12 +132,26 @@ void check_random_resharding(World& world, std::uint64_t first_seed, std::uint64
       const auto scope = traffic.record();
       gathered = moved.gather(root);
     }
-    EXPECT_EQ(gathered.defined(), world.rank() == root);
+    EXPECT_EQ(gathered.defined(), group.index() == root);
     if (gathered.defined()) {
       EXPECT_TRUE(torch::equal(gathered, whole));
     }
-    EXPECT_EQ(traffic.received_bytes(),
-              bound_of(to, BoxMap::on_one_rank(shape, root), world.rank()) * element);
+    EXPECT_EQ(traffic.received_bytes(), bound_of(to, at_root, rank) * element);
+  }
+}
+
+void check_sub_groups(World& world, std::uint64_t first_seed, std::uint64_t count) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + count; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    auto ranks = world.group().ranks();
+    random.shuffle(ranks);
+    const auto middle = ranks.begin() + random.between(1, world.size() - 1);
+    const std::vector<std::int64_t> one(ranks.begin(), middle);
+    const std::vector<std::int64_t> other(middle, ranks.end());
+    const bool in_one = std::count(one.begin(), one.end(), world.rank()) > 0;
+    // Different tensors at the same time.
+    check_random_resharding(world.group(in_one ? one : other), in_one ? seed : seed + 500, 3);
   }
 }
 
@@ -157,17 +179,27 @@ void check_random_dtensors(World& world, std::uint64_t first_seed, std::uint64_t
     }
     const DeviceMesh mesh("cpu", MeshShape({world.size()}), world);
     const auto placements = random_placements(random, 1, std::ssize(shape));
-    const at::Tensor moved = tensor.to_dtensor(mesh, placements);
-    EXPECT_EQ(placements_of(moved), Layout(mesh.shape(), placements, shape).placements());
-    EXPECT_TRUE(torch::equal(full_tensor(moved), whole));
-    const auto spec = random_spec(random, shape, world.group().ranks());
+    traffic.clear();
+    at::Tensor moved;
     {
       const auto scope = traffic.record();
-      expect_shards(from_dtensor(moved, spec), whole);
+      moved = tensor.to_dtensor(mesh, placements);
     }
-    if (is_replicate(placements[0])) {
-      EXPECT_EQ(traffic.total_count(), 0) << "every rank has everything already";
+    const Layout target(mesh.shape(), placements, shape);
+    const std::int64_t lacking = bound_of(boxes_of(tensor), BoxMap::of(target), world.rank());
+    EXPECT_EQ(traffic.received_bytes(), lacking * 4);
+    EXPECT_EQ(placements_of(moved), target.placements());
+    EXPECT_TRUE(torch::equal(full_tensor(moved), whole));
+    const auto spec = random_spec(random, shape, world.group().ranks());
+    traffic.clear();
+    std::optional<ShardedTensor> back;
+    {
+      const auto scope = traffic.record();
+      back = from_dtensor(moved, spec);
     }
+    expect_shards(*back, whole);
+    EXPECT_EQ(traffic.received_bytes(),
+              bound_of(BoxMap::of(target), boxes_of(*back), world.rank()) * 4);
   }
   EXPECT_GT(shared, static_cast<int>(count / 10));
 }

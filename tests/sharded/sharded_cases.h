@@ -26,10 +26,13 @@ namespace tessera::test {
 void expect_shards(const sharded::ShardedTensor& tensor, const at::Tensor& whole);
 
 /// Random specs and shapes: shard, reshard and gather give the original, and every rank receives
-/// exactly what it needs and does not hold.
-void check_random_resharding(World& world, std::uint64_t first_seed, std::uint64_t count);
+/// exactly what it needs and does not hold. All members of the group call it.
+void check_random_resharding(const Group& group, std::uint64_t first_seed, std::uint64_t count);
 
-/// To DTensors and back, shared and moved.
+/// The same in two groups at once that share the ranks out, in any order.
+void check_sub_groups(World& world, std::uint64_t first_seed, std::uint64_t count);
+
+/// To DTensors and back, shared and moved; what moves is as little as it can be.
 void check_random_dtensors(World& world, std::uint64_t first_seed, std::uint64_t count);
 
 }  // namespace tessera::test

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "sharded/refusal.h"
+#include "sharded/refusal_cases.h"
 #include "sharded/sharded_cases.h"
 #include "support/rank_test.h"
 #include "tessera/comm/collectives.h"
@@ -32,7 +33,17 @@ std::vector<std::int64_t> reversed(std::vector<std::int64_t> ranks) {
 }
 
 TEST(ShardedTensorTest, RandomSpecsReshardAtTheBoundAndGatherTheOriginal) {
-  on_every_rank_count([](World& world) { test::check_random_resharding(world, 0, 60); });
+  on_every_rank_count([](World& world) { test::check_random_resharding(world.group(), 0, 60); });
+}
+
+TEST(ShardedTensorTest, SubGroupsWorkSideBySide) {
+  for (const std::int64_t ranks : {2, 3, 4}) {
+    run_ranks(ranks, [](World& world) { test::check_sub_groups(world, 0, 12); });
+  }
+}
+
+TEST(ShardedTensorTest, AMistakeOfOneRankIsRefusedByAll) {
+  for (const std::int64_t ranks : {2, 3, 4}) run_ranks(ranks, test::check_refusals);
 }
 
 TEST(ShardedTensorTest, RandomSpecsBecomeDTensorsAndComeBack) {
@@ -107,6 +118,20 @@ TEST(ShardedTensorTest, GathersIntoOutWhichMayBeStrided) {
   });
 }
 
+TEST(ShardedTensorTest, GathersIntoAViewThatShowsOtherValuesThanItsMemory) {
+  on_every_rank_count([](World& world) {
+    const at::Tensor whole = torch::complex(counted({4, 3}), -counted({4, 3}));
+    const auto tensor = shard_tensor(whole, ChunkShardingSpec::over(0, world.group().ranks()));
+    at::Tensor out;
+    if (world.rank() == 0) out = torch::zeros({4, 3}, at::kComplexFloat).conj();
+    const at::Tensor gathered = tensor.gather(0, out);
+    if (world.rank() == 0) {
+      EXPECT_TRUE(gathered.is_same(out));
+      EXPECT_TRUE(torch::equal(gathered, whole));
+    }
+  });
+}
+
 TEST(ShardedTensorTest, RefusesAWrongOutOnAllRanks) {
   run_ranks(3, [](World& world) {
     const auto tensor =
@@ -119,13 +144,20 @@ TEST(ShardedTensorTest, RefusesAWrongOutOnAllRanks) {
       EXPECT_EQ(traffic.received_bytes(), 0);
       return text;
     };
-    EXPECT_THAT(gather_with(2, torch::zeros({4, 6})),
-                HasSubstr("gather: `out` given on rank 2, but dst=1 is another rank"));
+    EXPECT_THAT(
+        gather_with(2, torch::zeros({4, 6})),
+        HasSubstr("gather: Argument ``dst_tensor`` must NOT be specified on non-destination "
+                  "ranks: `out` given on rank 2, but dst=1 is another rank"));
     EXPECT_THAT(gather_with(1, torch::zeros({6, 4})),
                 HasSubstr("`out` is float32[6,4], the tensor is float32[4,6]"));
     EXPECT_THAT(gather_with(1, torch::zeros({4, 6}, at::kDouble)), HasSubstr("`out` is float64"));
     EXPECT_THAT(gather_with(1, torch::zeros({4, 6}, torch::requires_grad())),
                 HasSubstr("`out` requires gradients"));
+    EXPECT_THAT(gather_with(1, torch::zeros({1, 6}).expand({4, 6})),
+                HasSubstr("`out` has strides [0,1], so that several of its elements are the same"));
+    const DeviceMesh mesh("cpu", MeshShape({3}), world);
+    EXPECT_THAT(gather_with(1, distribute_tensor(torch::zeros({4, 6}), mesh, {Replicate()})),
+                HasSubstr("a DTensor given as `out`"));
     EXPECT_THAT(gather_with(0, at::Tensor(), 3),
                 HasSubstr("gather: dst=3 given for group world of ranks [0,1,2]; it is a place in "
                           "the group, 0 to 2"));
@@ -174,8 +206,8 @@ TEST(ShardedTensorTest, OnlyOneShardIsALocalTensor) {
       ADD_FAILURE();
     } catch (const InvalidArgument& error) {
       EXPECT_THAT(error.what(),
-                  HasSubstr(concat("rank ", world.rank(), " has ", world.rank() == 0 ? 2 : 0,
-                                   " shards of this tensor, and local_tensor is for exactly one")));
+                  HasSubstr(concat("Only single local shard is supported, and rank ", world.rank(),
+                                   " has ", world.rank() == 0 ? 2 : 0, " of this tensor")));
     }
   });
 }
@@ -219,17 +251,18 @@ TEST(ShardTensorTest, RefusesOnAllRanksBeforeAnythingMoves) {
                                    "[6,2], strides [1,6]; pass tensor.contiguous()"));
     EXPECT_EQ(strided.find("rank 2 was called with something wrong") != std::string::npos, !last);
     EXPECT_THAT(refused(whole, ChunkShardingSpec::over(0, {0, 3}), 0),
-                HasSubstr("placement rank:3/cpu given, but rank 3 does not exist in group world of "
-                          "ranks [0,1,2]"));
+                HasSubstr("placement rank:3/cpu given, but Global rank 3 does not exist in input "
+                          "process group world of ranks [0,1,2]"));
     EXPECT_THAT(refused(whole, ChunkShardingSpec(0, {"rank:0/cuda:0"}), 0),
                 HasSubstr("placement rank:0/cuda:0 given for a tensor on cpu"));
     EXPECT_THAT(refused(whole, ChunkShardingSpec::over(2, {0}), 0),
-                HasSubstr("Invalid sharding dim 2"));
+                HasSubstr("Invalid sharding dim: 2"));
     EXPECT_THAT(refused(whole, spec, 3), HasSubstr("src_rank=3 given for group world"));
     EXPECT_THAT(refused(at::Tensor(), spec, 0), HasSubstr("an undefined tensor given"));
     EXPECT_THAT(refused(whole.clone().requires_grad_() * 2, spec, 0),
                 HasSubstr("a tensor with history given"));
-    EXPECT_THAT(refused(whole.to_sparse(), spec, 0), HasSubstr("a tensor of layout Sparse given"));
+    EXPECT_THAT(refused(whole.to_sparse(), spec, 0),
+                HasSubstr("Only torch.strided layout is currently supported, but found Sparse"));
     EXPECT_EQ(traffic.received_bytes(), 0);
     expect_shards(shard_tensor(whole, spec), whole);
   });
@@ -247,7 +280,7 @@ TEST(ReshardTest, RefusesOnAllRanksBeforeAnythingMoves) {
                           "rank:1/cpu]) on rank: 0 does not match with sharding_spec="));
     EXPECT_THAT(refused(ChunkShardingSpec::over(0, {0, 5})), HasSubstr("rank 5 does not exist"));
     EXPECT_THAT(refused(EnumerableShardingSpec({ShardMetadata({0, 0}, {3, 2}, "rank:0/cpu")})),
-                HasSubstr("Total volume of shards is 6"));
+                HasSubstr("Total volume of shards: 6"));
     const at::Tensor leaf = torch::ones({3, 2}, torch::requires_grad());
     const auto with_history = init_from_local_shards(
         {{leaf * 2, ShardMetadata({3 * world.rank(), 0}, {3, 2}, RankDevice(world.rank()))}},
@@ -303,29 +336,40 @@ TEST(InitFromLocalShardsTest, RefusesWhatDoesNotFitTogether) {
     };
     const at::Tensor piece = torch::zeros({2});
     EXPECT_EQ(refused({{last ? piece.to(at::kDouble) : piece, own}}),
-              "init_from_local_shards: dtype does not match from different ranks: dtype=float32 on "
-              "rank: 0, and dtype=float64 on rank: 1");
+              "init_from_local_shards: ShardedTensor dtype property does not match from different "
+              "ranks! Found dtype=float32 on rank:0, and dtype=float64 on rank:1");
     EXPECT_EQ(refused({{piece, own}}, {last ? 5 : 4}),
-              "init_from_local_shards: size does not match from different ranks: size=[4] on rank: "
-              "0, and size=[5] on rank: 1");
+              "init_from_local_shards: ShardedTensor global_size property does not match from "
+              "different ranks! Found global_size=[4] on rank:0, and global_size=[5] on rank:1");
     EXPECT_EQ(refused({{last ? torch::zeros({2}, torch::requires_grad()) : piece, own}}),
-              "init_from_local_shards: requires_grad does not match from different ranks: "
-              "requires_grad=false on rank: 0, and requires_grad=true on rank: 1");
+              "init_from_local_shards: ShardedTensor requires_grad property does not match from "
+              "different ranks! Found requires_grad=false on rank:0, and requires_grad=true on "
+              "rank:1");
     EXPECT_EQ(refused({{last ? piece.to_sparse() : piece, own}}),
-              "init_from_local_shards: layout does not match from different ranks: layout=Strided "
-              "on rank: 0, and layout=Sparse on rank: 1");
+              "init_from_local_shards: ShardedTensor layout property does not match from different "
+              "ranks! Found layout=Strided on rank:0, and layout=Sparse on rank:1");
     EXPECT_THAT(refused({{piece.to_sparse(), own}}),
-                HasSubstr("shards of layout Sparse given; they must be strided"));
-    EXPECT_THAT(refused({}), HasSubstr("no local shards on all ranks"));
-    EXPECT_THAT(refused({{torch::zeros({3}), own}}),
-                HasSubstr("Shard tensor size does not match with metadata"));
+                HasSubstr("Only torch.strided layout is currently supported, but found Sparse"));
+    EXPECT_THAT(refused({}), HasSubstr("ShardedTensor have no local shards on all ranks"));
+    EXPECT_THAT(
+        refused({{torch::zeros({3}), own}}),
+        HasSubstr("Shard tensor size does not match with metadata.shard_lengths! The tensor is "
+                  "[3], the shard "));
     EXPECT_THAT(refused({{piece, ShardMetadata({2 * rank}, {2}, "rank:0/cpu")}}),
-                HasSubstr("shard [2, 4) on rank:0/cpu given on rank 1; a rank passes its own"));
-    EXPECT_THAT(refused({{piece, ShardMetadata({2 * rank}, {2}, RankDevice(rank, "cuda:0"))}}),
-                HasSubstr("Local shard tensor device does not match with metadata"));
+                HasSubstr("Local shard metadata's rank does not match with the rank in its process "
+                          "group! Shard [2, 4) on rank:0/cpu was given on rank 1"));
+    EXPECT_THAT(
+        refused({{piece, ShardMetadata({2 * rank}, {2}, RankDevice(rank, "cuda:0"))}}),
+        HasSubstr("Local shard tensor device does not match with local Shard's placement!"));
+    EXPECT_THAT(refused({{piece, ShardMetadata({2 * rank}, {2}, RankDevice(rank, "nowhere"))}}),
+                HasSubstr("/nowhere"));
     EXPECT_THAT(refused({{piece, ShardMetadata({rank}, {2}, RankDevice(rank))}}),
                 HasSubstr("Shards [0, 2) on rank:0/cpu and [1, 3) on rank:1/cpu overlap"));
-    EXPECT_THAT(refused({{piece, own}}, {6}), HasSubstr("Total volume of shards is 4"));
+    EXPECT_THAT(refused({{piece, own}}, {6}), HasSubstr("Total volume of shards: 4"));
+    EXPECT_THAT(refused({{piece.narrow(0, 0, 1), ShardMetadata({2 * rank}, {1}, RankDevice(rank))},
+                         {piece.narrow(0, 0, 1).to(at::kDouble),
+                          ShardMetadata({2 * rank + 1}, {1}, RankDevice(rank))}}),
+                HasSubstr("Local shards' tensor dtype property need to be the same on rank:"));
     EXPECT_THAT(refused({{piece, own}}, {3}), HasSubstr("exceeds tensor dim 0"));
     EXPECT_THAT(refused({{at::Tensor(), own}}), HasSubstr("an undefined tensor given as shard"));
   });
@@ -426,13 +470,23 @@ TEST(ShardedFactoriesTest, RefuseOnAllRanks) {
                         }),
                 HasSubstr("zeros: sizes=[4] on rank: 0 does not match with sizes=[5] on rank: 1"));
     EXPECT_THAT(refusal(world, [&] { (void)ones(ChunkShardingSpec::over(0, {2}), {4}); }),
-                HasSubstr("ones: placement rank:2/cpu given, but rank 2 does not exist"));
+                HasSubstr("ones: placement rank:2/cpu given, but Global rank 2 does not exist"));
     EXPECT_THAT(refusal(world,
                         [&] {
                           (void)full(ChunkShardingSpec::over(0, {0}), {4}, 1,
                                      torch::dtype(at::kLong).requires_grad(true));
                         }),
                 HasSubstr("full: requires_grad given for int64"));
+    EXPECT_THAT(refusal(world, [&] { (void)zeros(ChunkShardingSpec::over(0, {0}), {-1}); }),
+                HasSubstr("zeros: sizes [-1] given; they must be >= 0"));
+    // A device that only one rank was to have.
+    std::string text;
+    try {
+      (void)zeros(ChunkShardingSpec::over(0, {1}, "nowhere"), {4});
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    EXPECT_THAT(text, HasSubstr("nowhere"));
   });
 }
 
@@ -446,7 +500,8 @@ TEST(ProcessGroupTest, AGuardChangesTheGroupThatIsUsed) {
       EXPECT_EQ(current_process_group(), half);
       EXPECT_EQ(zeros(ChunkShardingSpec::over(0, half.ranks()), {4}).group(), half);
       EXPECT_THAT(refusal(world, [&] { const auto second = load_with_process_group(half); }),
-                  HasSubstr("ProcessGroup already set by previous \"load_with_process_group\""));
+                  HasSubstr("ProcessGroup already set by previous \"load_with_process_group\" "
+                            "context manager"));
       EXPECT_EQ(current_process_group(), half);
     }
     EXPECT_EQ(current_process_group(), world.group());
@@ -491,7 +546,7 @@ TEST(AgreementTest, WithoutChecksARankThrowsWhatItFoundItself) {
       [](World& world) {
         const auto tensor = shard_tensor(counted({4}), ChunkShardingSpec::over(0, {0, 1}));
         EXPECT_THAT(refusal(world, [&] { (void)tensor.reshard(ChunkShardingSpec::over(1, {0})); }),
-                    HasSubstr("Invalid sharding dim 1"));
+                    HasSubstr("Invalid sharding dim: 1"));
         expect_shards(tensor.reshard(ChunkShardingSpec::over(0, {1, 0})), counted({4}));
       },
       options);

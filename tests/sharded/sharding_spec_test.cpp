@@ -30,15 +30,17 @@ TEST(RankDeviceTest, ReadsAndPrints) {
   EXPECT_EQ(placement.device_type(), "cuda");
   EXPECT_EQ(concat(placement), "rank:12/cuda:1");
   EXPECT_EQ(RankDevice("rank:1/cpu"), RankDevice(1));
+  EXPECT_EQ(RankDevice("rank:1"), RankDevice(1));
 }
 
 TEST(RankDeviceTest, RefusesOtherTexts) {
-  for (const char* text : {"", "rank", "rank:", "rank:1", "rank:/cpu", "rank:1/", "rank:-1/cpu",
-                           "rank:1x/cpu", "rank:+1/cpu", "1/cpu", "rank:1/CPU",
-                           "rank:1/cuda:", "rank:99999999999999999999/cpu", "rank: 1/cpu"}) {
-    EXPECT_THAT([&] { return RankDevice(text); },
-                throws_invalid_argument(
-                    concat("RankDevice: \"", text, "\" given; write rank:1/cpu or rank:0/cuda:1")));
+  for (const char* text :
+       {"", "rank", "rank:", "rank:/cpu", "rank:1/", "rank:-1/cpu", "rank:1x/cpu", "rank:+1/cpu",
+        "1/cpu", "rank:1/CPU", "rank:1/cuda:", "rank:99999999999999999999/cpu", "rank: 1/cpu"}) {
+    EXPECT_THAT(
+        [&] { return RankDevice(text); },
+        throws_invalid_argument(concat("RankDevice: Could not parse remote_device: \"", text,
+                                       "\"; write rank:1/cpu, rank:1 or rank:0/cuda:1")));
   }
   EXPECT_THAT([] { return RankDevice(-1); }, throws_with("rank -1 given; ranks must be >= 0"));
   EXPECT_THAT([] { return RankDevice(0, ""); }, throws_with("device \"\" given"));
@@ -50,14 +52,20 @@ TEST(ShardMetadataTest, HasOneOffsetPerSizeAndNoneBelowZero) {
       [] {
         return ShardMetadata({0}, {4, 4}, "rank:1/cpu");
       },
-      throws_invalid_argument("ShardMetadata: offsets [0] and sizes [4,4] given; they must "
-                              "have the same number of elements"));
+      throws_invalid_argument("ShardMetadata: offsets [0] and sizes [4,4] given; "
+                              "shard_offsets and shard_sizes should have the same number of "
+                              "elements"));
   EXPECT_THAT(
       [] { return ShardMetadata({-1}, {4}, "rank:1/cpu"); },
       throws_invalid_argument("ShardMetadata: offsets [-1] given; shard_offsets should be >=0"));
   EXPECT_THAT(
       [] { return ShardMetadata({0}, {-4}, "rank:1/cpu"); },
-      throws_invalid_argument("ShardMetadata: sizes [-4] given; shard_sizes should be >=0"));
+      throws_invalid_argument("ShardMetadata: sizes [-4] given; shard_sizes should be >= 0"));
+  EXPECT_THAT(
+      [] {
+        return ShardMetadata({2}, {std::numeric_limits<std::int64_t>::max() - 1}, "rank:1/cpu");
+      },
+      throws_with("ShardMetadata: offset 2 and size 9223372036854775806 given, which end beyond"));
 }
 
 TEST(ChunkShardingSpecTest, PutsChunkIOnPlacementI) {
@@ -91,25 +99,25 @@ TEST(ChunkShardingSpecTest, RefusesDimsThatTheTensorDoesNotHave) {
       [] {
         return build_metadata(ChunkShardingSpec::over(2, {0}), {4, 4});
       },
-      throws_invalid_argument("ChunkShardingSpec: Invalid sharding dim 2 for a tensor of "
+      throws_invalid_argument("ChunkShardingSpec: Invalid sharding dim: 2 for a tensor of "
                               "shape [4,4]; allowed are -2 to 1"));
   EXPECT_THAT(
       [] {
         return build_metadata(ChunkShardingSpec::over(-3, {0}), {4, 4});
       },
-      throws_with("Invalid sharding dim -3"));
+      throws_with("Invalid sharding dim: -3"));
   EXPECT_THAT([] { return build_metadata(ChunkShardingSpec::over(0, {0}), {}); },
               throws_with("a tensor without dims cannot be cut"));
 }
 
 TEST(EnumerableShardingSpecTest, RefusesListsThatAreNoTiling) {
   EXPECT_THAT([] { return EnumerableShardingSpec({}); },
-              throws_invalid_argument("EnumerableShardingSpec: Empty shard list given"));
+              throws_invalid_argument("EnumerableShardingSpec: Empty shard list provided"));
   EXPECT_THAT(([] {
                 return EnumerableShardingSpec({ShardMetadata({0}, {4}, "rank:0/cpu"),
                                                ShardMetadata({0, 0}, {4, 4}, "rank:1/cpu")});
               }),
-              throws_with("which have inconsistent ranks: 1 and 2 dims"));
+              throws_with("Found inconsistent ranks for shards: 1 and 2, of "));
   EXPECT_THAT(([] {
                 return EnumerableShardingSpec(
                     {ShardMetadata({0}, {4}, "rank:0/cpu"), ShardMetadata({3}, {4}, "rank:1/cpu")});
@@ -117,10 +125,11 @@ TEST(EnumerableShardingSpecTest, RefusesListsThatAreNoTiling) {
               throws_invalid_argument("EnumerableShardingSpec: Shards [0, 4) on rank:0/cpu and "
                                       "[3, 7) on rank:1/cpu overlap"));
   const EnumerableShardingSpec half({ShardMetadata({0}, {4}, "rank:0/cpu")});
-  EXPECT_THAT([&] { return build_metadata(half, {8}); },
-              throws_invalid_argument(
-                  "EnumerableShardingSpec: Total volume of shards is 4, but a tensor of shape [8] "
-                  "has 8 elements; the shards must leave no gaps"));
+  EXPECT_THAT(
+      [&] { return build_metadata(half, {8}); },
+      throws_invalid_argument(
+          "EnumerableShardingSpec: Total volume of shards: 4 does not match tensor volume: 8 "
+          "of shape [8]; the shards must leave no gaps"));
   EXPECT_THAT([&] { return build_metadata(half, {3}); },
               throws_invalid_argument("EnumerableShardingSpec: shard [0, 4) on rank:0/cpu exceeds "
                                       "tensor dim 0 of shape [3]"));
@@ -128,7 +137,7 @@ TEST(EnumerableShardingSpecTest, RefusesListsThatAreNoTiling) {
       [&] {
         return build_metadata(half, {4, 1});
       },
-      throws_with("inconsistent ranks, 1 dims and 2"));
+      throws_with("Rank of tensor is 2, but shards rank is 1"));
 }
 
 TEST(ShardingSpecTest, PrintsAndCompares) {

@@ -1,18 +1,10 @@
 // The cases of DTensor and local_map as one rank of whatever it is started by: `tensor_ranks NAME`.
 
-#include <functional>
-#include <iostream>
-#include <map>
-#include <string>
-
-#include <gtest/gtest.h>
-
+#include "support/rank_cases.h"
 #include "tensor/local_map_cases.h"
 #include "tensor/op_tables.h"
 #include "tensor/redistribute_all_cases.h"
 #include "tensor/training_case.h"
-#include "tessera/base/concat.h"
-#include "tessera/base/error.h"
 
 namespace tessera::test {
 namespace {
@@ -49,31 +41,15 @@ void check_ops(World& /*world*/) {
   check_sample("list", list_table(), 20);
 }
 
-const std::map<std::string, std::function<void(World&)>>& all_cases() {
-  static const std::map<std::string, std::function<void(World&)>> cases = {
-      {"local_map", check_local_map},
-      {"moves", check_moves},
-      {"ops", check_ops},
-      {"redistribute_all", check_redistribute_all},
-      {"training", check_training}};
-  return cases;
-}
-
 }  // namespace
 }  // namespace tessera::test
 
 int main(int argc, char** argv) {
-  using tessera::test::all_cases;
-  const std::string name = argc > 1 ? argv[1] : "";
-  const auto found = all_cases().find(name);
-  if (found == all_cases().end()) {
-    std::cerr << "tensor_ranks: no case called \"" << name << "\"\n";
-    return 2;
-  }
-  return tessera::launch(argc, argv, [&](tessera::World& world) {
-    found->second(world);
-    if (::testing::Test::HasFailure()) {
-      throw tessera::Error(tessera::concat(name, " failed on rank ", world.rank()));
-    }
-  });
+  using namespace tessera::test;
+  return run_rank_case(argc, argv,
+                       {{"local_map", check_local_map},
+                        {"moves", check_moves},
+                        {"ops", check_ops},
+                        {"redistribute_all", check_redistribute_all},
+                        {"training", check_training}});
 }

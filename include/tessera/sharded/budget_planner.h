@@ -9,11 +9,11 @@
 
 namespace tessera::sharded {
 
-/// Shards as few parameters as it takes to stay within a memory budget on every rank, the largest
-/// first, each evenly over all ranks of a group.
+/// Shards as few parameters as it takes to stay within a memory budget on every rank, those that save
+/// most first, each evenly over all ranks of a group.
 ///
 /// A parameter is cut along the dim that leaves the largest chunk smallest, the first of those. What
-/// is not sharded is held by every rank. A tensor that is registered at several paths counts once.
+/// is not sharded, and buffers, are held by every rank. A tensor at several paths counts once.
 class BudgetPlanner final : public ShardingPlanner {
  public:
   struct Options {

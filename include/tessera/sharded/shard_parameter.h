@@ -24,7 +24,8 @@ namespace tessera::sharded {
 ///
 /// All members of the group must call it. Throws `InvalidArgument` on all of them, and changes nothing,
 /// when the module has no attribute of that name; when that is not a tensor, not contiguous, a view,
-/// has history or is a DTensor already; when no DTensor is placed so; and as `shard_tensor` does.
+/// has history, or is a DTensor already that is not replicated; when no DTensor is placed so; and as
+/// `shard_tensor` does.
 void shard_parameter(torch::nn::Module& module, const std::string& name, const ShardingSpec& spec,
                      std::int64_t src_rank = 0, const std::optional<Group>& group = std::nullopt);
 

@@ -13,7 +13,8 @@
 /// Tensors held as a list of shards, and plans that shard modules; see `docs/sharded.md`.
 namespace tessera::sharded {
 
-/// Where a shard lives: a global rank and a device of it. Written `rank:1/cpu` or `rank:0/cuda:1`.
+/// Where a shard lives: a global rank and a device of it. Written `rank:1/cpu`, `rank:0/cuda:1`, or
+/// `rank:1`, which is on cpu.
 struct RankDevice {
   std::int64_t rank = 0;
   /// `cpu`, `cuda:1`, ...
@@ -38,7 +39,7 @@ struct ShardMetadata {
   std::vector<std::int64_t> sizes;
   RankDevice placement;
 
-  /// Throws `InvalidArgument` unless there is one offset per size and all are >= 0.
+  /// Throws `InvalidArgument` unless there is one offset per size, all are >= 0, and so are their sums.
   ShardMetadata(std::vector<std::int64_t> its_offsets, std::vector<std::int64_t> its_sizes,
                 RankDevice its_placement);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +11,8 @@
 namespace tessera::sharded::detail {
 
 /// A meeting of all members of a group before something happens: collects what each of them finds
-/// wrong and what must be equal, and lets all go on or all throw `InvalidArgument`.
+/// wrong and what must be equal, and lets all go on or all throw. A member that found something wrong
+/// throws that, the others an `InvalidArgument` that says who found what.
 ///
 /// A mistake of one member must not leave the others waiting, or half of them changed. So nothing is
 /// thrown before `meet`, where everybody learns of it. What is exchanged is not counted as traffic.
@@ -20,7 +22,7 @@ class Agreement {
   enum class Wording {
     /// `src_rank=0 on rank: 0 does not match with src_rank=1 on rank: 1`.
     with_each_other,
-    /// `dtype property does not match from different ranks: dtype=... on rank: 0, ... on rank: 1`.
+    /// `dtype property does not match from different ranks! Found dtype=... on rank:0, and ...`.
     from_different_ranks,
   };
 
@@ -32,10 +34,10 @@ class Agreement {
   /// Returns `ok`.
   template <typename... Parts>
   bool require(bool ok, const Parts&... parts) {
-    if (!ok && error_.empty()) error_ = concat(function_, ": ", parts...);
+    if (!ok && is_valid()) error_ = concat(function_, ": ", parts...);
     return ok;
   }
-  /// Runs `check`; what it throws as `InvalidArgument` is remembered as what is wrong.
+  /// Runs `check`; what it throws is remembered as what is wrong, and thrown again by `meet`.
   template <typename Check>
   void require_no_throw(const Check& check) {
     try {
@@ -59,7 +61,9 @@ class Agreement {
   [[nodiscard]] std::vector<std::string> share(const std::string& bytes);
 
  private:
+  /// Called where `error` is caught.
   void remember(const std::exception& error);
+  void throw_own() const;
   [[nodiscard]] std::vector<std::string> exchange(const std::string& bytes);
   void compare(const std::string& name, const std::vector<std::string>& values) const;
 
@@ -67,6 +71,8 @@ class Agreement {
   Group group_;
   Wording wording_;
   std::string error_;
+  /// Set when what is wrong was thrown.
+  std::exception_ptr thrown_;
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 

@@ -39,6 +39,15 @@ at::Tensor whole(const at::Tensor& tensor) {
   return tensor.defined() && is_dtensor(tensor) ? full_tensor(tensor) : tensor;
 }
 
+/// The same for the factors of the rows. Every rank knows the gradient of its own part of the table
+/// only; the parts are added up.
+at::Tensor whole_factors(const at::Tensor& tensor, const DeviceMesh& mesh) {
+  if (!tensor.defined() || !tensor.requires_grad()) return whole(tensor);
+  const at::Tensor known = is_dtensor(tensor) ? tensor : from_local(tensor, mesh, {Replicate()});
+  return to_local(redistribute(known, mesh, {Replicate()}),
+                  {.grad_placements = Placements{Partial()}});
+}
+
 /// The bags of a call in one form: flat indices, where each bag begins, and where the last one ends.
 struct Bags {
   at::Tensor indices;
@@ -61,9 +70,30 @@ struct Bags {
       const auto end = at::arange(indices.numel(), indices.numel() + 1, its_offsets.options());
       offsets = include_last_offset ? its_offsets : at::cat({its_offsets, end});
     }
+    check(input, its_weights);
   }
 
+  /// Here and not in the op, which a rank without rows does not call.
+  void check(const at::Tensor& input, const at::Tensor& its_weights) const {
+    TESSERA_CHECK(!its_weights.defined() || its_weights.sizes() == input.sizes(),
+                  "EmbeddingBag: per_sample_weights of shape [", joined(its_weights.sizes(), ","),
+                  "] given for an input of shape [", joined(input.sizes(), ","), ']');
+    TESSERA_CHECK(offsets.numel() >= 1, "EmbeddingBag: no offsets given with include_last_offset");
+    const auto steps = offsets.diff();
+    TESSERA_CHECK(offsets[0].item<std::int64_t>() == 0 &&
+                      offsets[-1].item<std::int64_t>() == indices.numel() &&
+                      steps.ge(0).all().item<bool>(),
+                  "EmbeddingBag: offsets given that do not go up from 0 to ", indices.numel(),
+                  ", the number of indices");
+  }
   [[nodiscard]] std::int64_t count() const { return offsets.numel() - 1; }
+  /// The results of a rank without a part of the table: so that it goes back through the graph as the
+  /// others do, they depend on what those depend on.
+  [[nodiscard]] at::Tensor without(const at::Tensor& table) const {
+    auto zeros = at::zeros({count(), table.size(1)}, table.options().requires_grad(false));
+    if (weights.defined()) zeros = zeros + weights.narrow(0, 0, 0).sum();
+    return zeros + table.sum();
+  }
   /// How many elements each bag has that count.
   [[nodiscard]] at::Tensor sizes(const at::Tensor& counts) const {
     const auto bag = at::repeat_interleave(offsets.diff().to(at::kLong));
@@ -80,7 +110,10 @@ class ShardedEmbeddingBagImpl : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& input, const at::Tensor& offsets,
                      const at::Tensor& per_sample_weights) {
-    const Bags bags(whole(input), whole(offsets), whole(per_sample_weights),
+    TESSERA_CHECK(!per_sample_weights.defined() || is_mode(options_, "kSum"),
+                  "EmbeddingBag: per_sample_weights given to one of another mode than sum");
+    const Bags bags(whole(input), whole(offsets),
+                    whole_factors(per_sample_weights, mesh_of(weight)),
                     options_.include_last_offset());
     check_indices(bags.indices);
     return std::get<Shard>(placements_of(weight)[0]).dim == 0 ? by_rows(bags) : by_columns(bags);
@@ -108,12 +141,11 @@ class ShardedEmbeddingBagImpl : public torch::nn::Module {
         bags.indices.ge(own.begin).logical_and(bags.indices.lt(own.end())).to(counts.dtype());
     at::Tensor factors = counts * is_own;
     if (bags.weights.defined()) factors = factors * bags.weights;
-    at::Tensor sums = own.size == 0
-                          ? at::zeros({bags.count(), table.size(1)}, counts.options()) + table.sum()
-                          : std::get<0>(at::embedding_bag(
-                                table, (bags.indices - own.begin).clamp(0, own.size - 1),
-                                bags.offsets, /*scale_grad_by_freq=*/false, /*mode=*/0,
-                                /*sparse=*/false, factors, /*include_last_offset=*/true));
+    at::Tensor sums = own.size == 0 ? bags.without(table)
+                                    : std::get<0>(at::embedding_bag(
+                                          table, (bags.indices - own.begin).clamp(0, own.size - 1),
+                                          bags.offsets, /*scale_grad_by_freq=*/false, /*mode=*/0,
+                                          /*sparse=*/false, factors, /*include_last_offset=*/true));
     if (is_mode(options_, "kMean")) sums = sums / bags.sizes(counts).clamp_min(1).unsqueeze(1);
     const at::Tensor output = from_local(sums, mesh_of(weight), {Partial()});
     return redistribute(output, {Replicate()});
@@ -124,7 +156,7 @@ class ShardedEmbeddingBagImpl : public torch::nn::Module {
     const at::Tensor table = to_local(weight, {.grad_placements = placements_of(weight)});
     const at::Tensor local =
         table.size(1) == 0
-            ? at::zeros({bags.count(), 0}, table.options().requires_grad(false)) + table.sum()
+            ? bags.without(table)
             : std::get<0>(at::embedding_bag(table, bags.indices, bags.offsets,
                                             /*scale_grad_by_freq=*/false, mode_number(options_),
                                             /*sparse=*/false, bags.weights,

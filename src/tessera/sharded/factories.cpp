@@ -24,6 +24,8 @@ ShardedTensor make_filled(const char* function, const ShardingSpec& spec,
   const Group group = detail::group_or_current(its_group);
   ShardedTensorMetadata metadata{
       {}, sizes, {.dtype = dtype, .requires_grad = options.requires_grad()}};
+  const std::int64_t rank = group.world().rank();
+  std::vector<at::Tensor> pieces;
   detail::Agreement agreement(function, group);
   agreement.require_no_throw([&] {
     for (const auto size : sizes) {
@@ -37,16 +39,16 @@ ShardedTensor make_filled(const char* function, const ShardingSpec& spec,
         !metadata.properties.requires_grad || at::isFloatingType(dtype) || at::isComplexType(dtype),
         function, ": requires_grad given for ", c10::getDtypeNames(dtype).first,
         "; only floating and complex tensors can require gradients");
+    // Here, so that what one rank has no device or memory for is an error on all of them.
+    pieces =
+        tessera::detail::new_pieces(box_map(metadata.shards, sizes), rank,
+                                    detail::shard_options(metadata.properties, metadata.shards));
   });
   agreement.same("sharding_spec", spec);
   agreement.same("sizes", concat('[', joined(sizes, ","), ']'));
   agreement.same("properties", metadata.properties);
   agreement.meet();
-  const BoxMap boxes = box_map(metadata.shards, sizes);
-  const std::int64_t rank = group.world().rank();
-  auto pieces = tessera::detail::new_pieces(
-      boxes, rank, detail::shard_options(metadata.properties, metadata.shards));
-  const auto held = boxes.held_by(rank);
+  const auto held = box_map(metadata.shards, sizes).held_by(rank);
   {
     const at::NoGradGuard no_history;
     for (std::size_t i = 0; i < pieces.size(); ++i) fill(pieces[i], held[i]);

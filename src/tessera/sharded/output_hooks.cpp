@@ -1,6 +1,7 @@
 #include "tessera/sharded/output_hooks.h"
 
 #include <algorithm>
+#include <set>
 #include <variant>
 
 #include "tessera/base/check.h"
@@ -21,19 +22,21 @@ Shape shape_of(const EnumerableShardingSpec& spec) {
   return shape;
 }
 
+std::vector<std::int64_t> ranks_of(const ShardingSpec& spec) {
+  std::vector<std::int64_t> ranks;
+  if (const auto* chunks = std::get_if<ChunkShardingSpec>(&spec)) {
+    for (const auto& placement : chunks->placements()) ranks.push_back(placement.rank);
+  } else {
+    for (const auto& shard : std::get<EnumerableShardingSpec>(spec).shards()) {
+      ranks.push_back(shard.placement.rank);
+    }
+  }
+  return ranks;
+}
+
 std::string no_layout_text(const ShardingSpec& spec) {
   return concat(spec,
                 " places no DTensor: ranks hold several shards, or the shards form no even grid");
-}
-
-at::Tensor resharded(const at::Tensor& tensor, const ShardingSpec& spec) {
-  const auto layout = sharded::find_layout(spec, tensor.sizes().vec());
-  TESSERA_CHECK(layout.has_value(), "output_plan: ", no_layout_text(spec));
-  const DeviceMesh& mesh = mesh_of(tensor);
-  // On the tensor's own mesh where that is the same but for names, so that it goes on with others.
-  if (mesh.shape().same_ranks(layout->mesh())) return redistribute(tensor, layout->placements());
-  return redistribute(tensor, DeviceMesh(mesh.device_type(), layout->mesh(), mesh.world()),
-                      layout->placements());
 }
 
 /// The values that contributions stand for.
@@ -56,14 +59,6 @@ std::int64_t dim_of_single_elements(const Layout& layout) {
   return shard->dim;
 }
 
-at::Tensor local_part(const at::Tensor& tensor) {
-  const at::Tensor values = reduced(tensor);
-  at::Tensor local = to_local(values);
-  const std::int64_t dim = dim_of_single_elements(layout_of(values));
-  if (dim >= 0 && dim < local.dim() && local.size(dim) == 1) return local.squeeze(dim);
-  return local;
-}
-
 template <typename Change>
 nn::ForwardHook hook_of(const Change& change) {
   return [change](torch::nn::Module&, nn::TensorLeaves, nn::TensorLeaves outputs) {
@@ -75,24 +70,43 @@ nn::ForwardHook hook_of(const Change& change) {
 
 }  // namespace
 
-void check_output_spec(const std::string& path, const ShardingSpec& spec) {
-  bool fits = true;
-  if (const auto* chunks = std::get_if<ChunkShardingSpec>(&spec)) {
-    std::vector<std::int64_t> ranks;
-    for (const auto& placement : chunks->placements()) ranks.push_back(placement.rank);
-    std::sort(ranks.begin(), ranks.end());
-    fits = std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
-  } else {
-    fits = sharded::find_layout(spec, shape_of(std::get<EnumerableShardingSpec>(spec))).has_value();
+void check_output_spec(const std::string& path, const ShardingSpec& spec, const Group& group) {
+  const auto ranks = ranks_of(spec);
+  for (const auto rank : ranks) {
+    TESSERA_CHECK(std::count(group.ranks().begin(), group.ranks().end(), rank) == 1,
+                  "shard_module: the output_plan for '", path, "' names rank ", rank,
+                  ", which does not exist in group ", group.name(), " of ranks [",
+                  joined(group.ranks(), ","), "]");
   }
+  const auto* boxes = std::get_if<EnumerableShardingSpec>(&spec);
+  const bool fits = boxes != nullptr ? sharded::find_layout(spec, shape_of(*boxes)).has_value()
+                                     : std::set(ranks.begin(), ranks.end()).size() == ranks.size();
   TESSERA_CHECK(fits, "shard_module: the output_plan for '", path, "' is ", no_layout_text(spec),
                 "; give chunks on different ranks");
 }
 
-nn::ForwardHook reshard_output_hook(const ShardingSpec& spec) {
-  return hook_of([spec](const at::Tensor& tensor) { return resharded(tensor, spec); });
+at::Tensor resharded_output(const at::Tensor& tensor, const ShardingSpec& spec) {
+  const auto layout = sharded::find_layout(spec, tensor.sizes().vec());
+  TESSERA_CHECK(layout.has_value(), "output_plan: ", no_layout_text(spec));
+  const DeviceMesh& mesh = mesh_of(tensor);
+  // On the tensor's own mesh where that is the same but for names, so that it goes on with others.
+  if (mesh.shape().same_ranks(layout->mesh())) return redistribute(tensor, layout->placements());
+  return redistribute(tensor, DeviceMesh(mesh.device_type(), layout->mesh(), mesh.world()),
+                      layout->placements());
 }
 
-nn::ForwardHook local_tensor_hook() { return hook_of(local_part); }
+at::Tensor local_output(const at::Tensor& tensor) {
+  const at::Tensor values = reduced(tensor);
+  at::Tensor local = to_local(values);
+  const std::int64_t dim = dim_of_single_elements(layout_of(values));
+  if (dim >= 0 && dim < local.dim() && local.size(dim) == 1) return local.squeeze(dim);
+  return local;
+}
+
+nn::ForwardHook reshard_output_hook(const ShardingSpec& spec) {
+  return hook_of([spec](const at::Tensor& tensor) { return resharded_output(tensor, spec); });
+}
+
+nn::ForwardHook local_tensor_hook() { return hook_of(local_output); }
 
 }  // namespace tessera::sharded::detail

@@ -36,9 +36,9 @@ struct ParameterChange {
                                           const at::Tensor& tensor, const ShardingSpec& spec,
                                           const Group& group);
 
-/// Throws `InvalidArgument` when a tensor cannot be changed in place.
-void check_changeable(const std::string& function, const std::string& path,
-                      const at::Tensor& tensor);
+/// The same for a tensor that is to be replicated on a mesh.
+[[nodiscard]] ParameterChange plan_replicated(const std::string& function, std::string path,
+                                              const at::Tensor& tensor, const DeviceMesh& mesh);
 
 /// Everything about a change that must be the same on all ranks: `fc1.weight float32[4,3] ...`.
 [[nodiscard]] std::string describe(const ParameterChange& change);

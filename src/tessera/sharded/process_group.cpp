@@ -12,9 +12,11 @@ thread_local std::optional<Group> current;
 }  // namespace
 
 LoadWithProcessGroup::LoadWithProcessGroup(const Group& group) {
-  TESSERA_CHECK(!current.has_value(), "load_with_process_group: group ", group.name(),
-                " given, but ProcessGroup already set by previous \"load_with_process_group\": ",
-                current->name(), "; end that scope first");
+  TESSERA_CHECK(
+      !current.has_value(), "load_with_process_group: group ", group.name(),
+      " given, but ProcessGroup already set by previous \"load_with_process_group\" context "
+      "manager: ",
+      current->name(), "; end that scope first");
   current = group;
 }
 

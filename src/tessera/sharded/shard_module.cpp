@@ -6,6 +6,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/nn/hook_points.h"
+#include "tessera/nn/module_tensors.h"
 #include "tessera/nn/replace_module.h"
 #include "tessera/nn/replaceable.h"
 #include "tessera/sharded/output_hooks.h"
@@ -35,14 +36,10 @@ class ModuleSharding {
   ModuleSharding(torch::nn::Module& root, const ShardingPlan& plan, const Group& group)
       : root_(root), group_(group), resolved_(detail::resolve(root, plan)) {
     for (const auto& parameter : resolved_.parameters) add(parameter);
-    for (const auto& [place, sharder] : resolved_.sharders) {
-      sharder->check(*place.module, group_);
-      if (sharder->replaces_module()) nn::detail::check_replaceable(kName, place);
-    }
+    for (const auto& sharded : resolved_.sharders) add(sharded);
     for (const auto& [place, spec] : resolved_.outputs) {
       check_hookable(place);
-      detail::check_output_spec(place.path, spec);
-      check_ranks(place.path, spec);
+      detail::check_output_spec(place.path, spec, group_);
     }
     for (const auto& place : resolved_.locals) check_hookable(place);
   }
@@ -85,14 +82,19 @@ class ModuleSharding {
     for (const auto& change : changes_) detail::apply(change, src_rank, group_);
     // The places still refer to the modules that are replaced.
     std::vector<std::shared_ptr<torch::nn::Module>> replaced;
+    std::map<const torch::nn::Module*, torch::nn::AnyModule> instead;
     for (const auto& [place, sharder] : resolved_.sharders) {
       replaced.push_back(place.module->shared_from_this());
-      const torch::nn::AnyModule module = sharder->shard(*place.module, src_rank, group_);
-      if (module.is_empty()) continue;
-      TESSERA_CHECK(sharder->replaces_module(), kName, ": ", sharder->name(),
-                    " returned a module for '", place.path,
-                    "', but said that it replaces none (replaces_module)");
-      nn::detail::replace_module(place, module);
+      auto found = instead.find(place.module);
+      if (found == instead.end()) {
+        found =
+            instead.emplace(place.module, sharder->shard(*place.module, src_rank, group_)).first;
+      }
+      TESSERA_CHECK(found->second.is_empty() != sharder->replaces_module(), kName, ": ",
+                    sharder->name(), " returned ", found->second.is_empty() ? "no" : "a",
+                    " module for '", place.path, "', but said that it replaces ",
+                    sharder->replaces_module() ? "it" : "none", " (replaces_module)");
+      if (sharder->replaces_module()) nn::detail::replace_module(place, found->second);
     }
     for (const auto& [place, spec] : resolved_.outputs) {
       hooks_of(place).add_forward_hook(detail::reshard_output_hook(spec));
@@ -115,19 +117,44 @@ class ModuleSharding {
     changes_.push_back(std::move(change));
   }
 
+  /// A module may be at several places, and a tensor in several modules: what a Sharder is given is
+  /// changed by nobody else.
+  void add(const ResolvedPlan::Sharded& sharded) {
+    const auto& [place, sharder] = sharded;
+    sharder->check(*place.module, group_);
+    if (sharder->replaces_module()) nn::detail::check_replaceable(kName, place);
+    const auto [known, is_new] = cared_modules_.emplace(place.module, &sharded);
+    TESSERA_CHECK(is_new || known->second->sharder == sharder, kName, ": '",
+                  known->second->place.path, "' and '", place.path,
+                  "' are the same module, but the plan gives it to ",
+                  known->second->sharder->name(), " and to another ", sharder->name());
+    if (!is_new) return;
+    const auto tensors = nn::detail::all_tensors(*place.module);
+    for (const auto& [name, tensor, is_buffer] : tensors) {
+      const std::string here = nn::detail::joined_path(place.path, name);
+      const auto* change = change_of(tensor);
+      TESSERA_CHECK(change == nullptr, kName,
+                    ": ShardingPlan is in-valid, trying to shard a parameter: ", change->path,
+                    ", but it is the same tensor as ", here,
+                    ", and there's already a Sharder entry for module ", place.path);
+      const auto* other = carer_of(tensor);
+      TESSERA_CHECK(other == nullptr, kName, ": '", *other, "' and '", here,
+                    "' are the same tensor, but a Sharder entry is there for each of their "
+                    "modules; give one Sharder a module that both are in");
+    }
+    for (const auto& [name, tensor, is_buffer] : tensors) {
+      cared_tensors_.push_back({nn::detail::joined_path(place.path, name), tensor, is_buffer});
+    }
+  }
+
   void add_rest(const ModulePlace& place, const DeviceMesh& mesh) {
-    const auto add_tensor = [&](const std::string& name, const at::Tensor& tensor) {
-      if (!tensor.defined() || is_dtensor(tensor) || change_of(tensor) != nullptr) return;
-      const std::string path = nn::detail::joined_path(place.path, name);
-      detail::check_changeable(kName, path, tensor);
-      const Placements placements(static_cast<std::size_t>(mesh.ndim()), Replicate());
+    for (const auto& [name, tensor, is_buffer] : nn::detail::own_tensors(*place.module)) {
+      if (is_dtensor(tensor) || change_of(tensor) != nullptr || carer_of(tensor) != nullptr) {
+        continue;
+      }
       changes_.push_back(
-          {path, tensor, mesh, Layout(mesh.shape(), placements, tensor.sizes().vec())});
-    };
-    for (const auto& item : place.module->named_parameters(false))
-      add_tensor(item.key(), item.value());
-    for (const auto& item : place.module->named_buffers(false))
-      add_tensor(item.key(), item.value());
+          detail::plan_replicated(kName, nn::detail::joined_path(place.path, name), tensor, mesh));
+    }
   }
 
   [[nodiscard]] const ParameterChange* change_of(const at::Tensor& tensor) const {
@@ -135,6 +162,13 @@ class ModuleSharding {
       return change.tensor.is_same(tensor);
     });
     return found == changes_.end() ? nullptr : &*found;
+  }
+
+  /// Where a tensor is that a Sharder takes care of; null when none does.
+  [[nodiscard]] const std::string* carer_of(const at::Tensor& tensor) const {
+    const auto found = std::find_if(cared_tensors_.begin(), cared_tensors_.end(),
+                                    [&](const auto& item) { return item.tensor.is_same(tensor); });
+    return found == cared_tensors_.end() ? nullptr : &found->name;
   }
 
   [[nodiscard]] std::string device_type() const {
@@ -156,23 +190,6 @@ class ModuleSharding {
                   nn::detail::holder_name(*place.module), ">");
   }
 
-  void check_ranks(const std::string& path, const ShardingSpec& spec) const {
-    std::vector<std::int64_t> ranks;
-    if (const auto* chunks = std::get_if<ChunkShardingSpec>(&spec)) {
-      for (const auto& placement : chunks->placements()) ranks.push_back(placement.rank);
-    } else {
-      for (const auto& shard : std::get<EnumerableShardingSpec>(spec).shards()) {
-        ranks.push_back(shard.placement.rank);
-      }
-    }
-    for (const auto rank : ranks) {
-      TESSERA_CHECK(std::count(group_.ranks().begin(), group_.ranks().end(), rank) == 1, kName,
-                    ": the output_plan for '", path, "' names rank ", rank,
-                    ", which does not exist in group ", group_.name(), " of ranks [",
-                    joined(group_.ranks(), ","), "]");
-    }
-  }
-
   [[nodiscard]] nn::Hookable& hooks_of(const ModulePlace& place) const {
     const bool is_replaced = resolved_.sharder_above(place.path) != nullptr;
     const ModulePlace now = is_replaced && !passes_calls_on(place)
@@ -185,6 +202,9 @@ class ModuleSharding {
   Group group_;
   ResolvedPlan resolved_;
   std::vector<ParameterChange> changes_;
+  /// What Sharders take care of; tensors with their paths.
+  std::map<const torch::nn::Module*, const ResolvedPlan::Sharded*> cared_modules_;
+  std::vector<nn::detail::NamedTensor> cared_tensors_;
 };
 
 }  // namespace

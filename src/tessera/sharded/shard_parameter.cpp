@@ -1,5 +1,6 @@
 #include "tessera/sharded/shard_parameter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <torch/nn/module.h>
@@ -33,22 +34,40 @@ at::Tensor own_tensor(const std::string& function, torch::nn::Module& module,
                 joined(names), "]");
 }
 
+namespace {
+
+bool is_replicated(const at::Tensor& tensor) {
+  const auto& placements = placements_of(tensor);
+  return std::all_of(placements.begin(), placements.end(), is_replicate);
+}
+
+/// Throws unless a tensor can be changed in place.
 void check_changeable(const std::string& function, const std::string& path,
                       const at::Tensor& tensor) {
   TESSERA_CHECK(tensor.defined(), function, ": Expected ", path,
                 " to be a Tensor, but found an undefined one");
-  TESSERA_CHECK(!is_dtensor(tensor), function, ": param: ", path, " is a DTensor already, ",
-                layout_of(tensor), "; redistribute_in_place places it otherwise");
+  TESSERA_CHECK(!is_dtensor(tensor) || is_replicated(tensor), function, ": param: ", path,
+                " is a DTensor already, ", layout_of(tensor),
+                "; redistribute_in_place places it otherwise");
   TESSERA_CHECK(tensor.is_leaf() && !tensor.is_view(), function, ": param: ", path,
                 " has history or is a view, and would lose what it hangs together with; make it a "
                 "tensor of its own");
 }
 
+}  // namespace
+
 ParameterChange plan_change(const std::string& function, std::string path, const at::Tensor& tensor,
                             const ShardingSpec& spec, const Group& group) {
+  TESSERA_CHECK(!tensor.defined() || (tensor.layout() == at::kStrided && tensor.is_contiguous()),
+                function, ": param: ", path, " is not a contiguous Tensor");
   check_changeable(function, path, tensor);
-  TESSERA_CHECK(tensor.layout() == at::kStrided && tensor.is_contiguous(), function,
-                ": param: ", path, " is not a contiguous Tensor");
+  if (is_dtensor(tensor)) {
+    for (const auto rank : group.ranks()) {
+      TESSERA_CHECK(mesh_of(tensor).shape().position_of(rank).has_value(), function,
+                    ": param: ", path, " is replicated on ", mesh_of(tensor), ", where rank ", rank,
+                    " of group ", group.name(), " is not");
+    }
+  }
   const Shape shape = tensor.sizes().vec();
   (void)checked_shards(function, spec, shape, group, device_type_of(tensor));
   const auto layout = sharded::find_layout(spec, shape);
@@ -60,6 +79,13 @@ ParameterChange plan_change(const std::string& function, std::string path, const
           DeviceMesh(device_type_of(tensor), layout->mesh(), group.world()), *layout};
 }
 
+ParameterChange plan_replicated(const std::string& function, std::string path,
+                                const at::Tensor& tensor, const DeviceMesh& mesh) {
+  check_changeable(function, path, tensor);
+  const Placements placements(static_cast<std::size_t>(mesh.ndim()), Replicate());
+  return {std::move(path), tensor, mesh, Layout(mesh.shape(), placements, tensor.sizes().vec())};
+}
+
 std::string describe(const ParameterChange& change) {
   const at::Tensor& tensor = change.tensor;
   return concat(change.path, ' ', c10::getDtypeNames(tensor.scalar_type()).first, '[',
@@ -69,7 +95,8 @@ std::string describe(const ParameterChange& change) {
 
 void apply(const ParameterChange& change, std::int64_t src_rank, const Group& group) {
   const auto placed = [&](const at::Tensor& tensor) {
-    return place_from_member(concat("shard ", change.path), tensor, src_rank, group, change.mesh,
+    const at::Tensor whole = is_dtensor(tensor) ? full_tensor(tensor) : tensor;
+    return place_from_member(concat("shard ", change.path), whole, src_rank, group, change.mesh,
                              change.layout);
   };
   const at::Tensor value = placed(change.tensor.detach());

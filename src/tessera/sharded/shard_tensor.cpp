@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/comm/exchange_boxes.h"
@@ -11,10 +13,6 @@ namespace {
 
 using detail::Agreement;
 
-std::string dtype_name(at::ScalarType dtype) {
-  return std::string(c10::getDtypeNames(dtype).first);
-}
-
 std::string sizes_text(at::IntArrayRef sizes) { return concat('[', joined(sizes, ","), ']'); }
 
 TensorProperties properties_of(const at::Tensor& tensor) {
@@ -24,13 +22,38 @@ TensorProperties properties_of(const at::Tensor& tensor) {
           .pin_memory = tensor.layout() == at::kStrided && tensor.is_pinned()};
 }
 
-const char* yes_or_no(bool value) { return value ? "true" : "false"; }
+/// A property's name and value.
+using Property = std::pair<const char*, std::string>;
+
+std::array<Property, 4> list_of(const TensorProperties& properties) {
+  const auto yes_or_no = [](bool value) { return value ? "true" : "false"; };
+  return {Property("dtype", c10::getDtypeNames(properties.dtype).first),
+          Property("layout", concat(properties.layout)),
+          Property("requires_grad", yes_or_no(properties.requires_grad)),
+          Property("pin_memory", yes_or_no(properties.pin_memory))};
+}
 
 void same_properties(Agreement& agreement, const TensorProperties& properties) {
-  agreement.same("dtype", dtype_name(properties.dtype));
-  agreement.same("layout", properties.layout);
-  agreement.same("requires_grad", yes_or_no(properties.requires_grad));
-  agreement.same("pin_memory", yes_or_no(properties.pin_memory));
+  for (const auto& [name, value] : list_of(properties)) agreement.same(name, value);
+}
+
+/// Members without shards have no properties to compare.
+void any_properties(Agreement& agreement) {
+  for (const auto& [name, value] : list_of({})) agreement.same(name, "");
+}
+
+/// All shards of one rank must be alike.
+void require_alike(Agreement& agreement, const TensorProperties& one, const TensorProperties& other,
+                   std::int64_t rank) {
+  const auto ones = list_of(one);
+  const auto others = list_of(other);
+  for (std::size_t i = 0; i < ones.size(); ++i) {
+    const auto& [name, value] = ones[i];
+    agreement.require(value == others[i].second, "Local shards' tensor ", name,
+                      " property need to be the same on rank:", rank,
+                      "! Found one local shard tensor ", name, '=', value,
+                      ", the other local shard tensor ", name, '=', others[i].second);
+  }
 }
 
 /// A shard must be what its metadata say, and this rank's.
@@ -41,14 +64,17 @@ void require_shard(Agreement& agreement, const LocalShard& shard, std::int64_t r
                          "; give the plain tensor that this rank holds")) {
     return;
   }
-  agreement.require(tensor.sizes() == at::IntArrayRef(metadata.sizes), "shard ", metadata,
-                    " given with a tensor of shape ", sizes_text(tensor.sizes()),
-                    ": Shard tensor size does not match with metadata");
-  agreement.require(metadata.placement.rank == rank, "shard ", metadata, " given on rank ", rank,
-                    "; a rank passes its own shards");
-  agreement.require(at::Device(metadata.placement.device).type() == tensor.device().type(),
-                    "shard ", metadata, " given with a tensor on ", tensor.device(),
-                    ": Local shard tensor device does not match with metadata");
+  agreement.require(tensor.sizes() == at::IntArrayRef(metadata.sizes),
+                    "Shard tensor size does not match with metadata.shard_lengths! The tensor is ",
+                    sizes_text(tensor.sizes()), ", the shard ", metadata);
+  agreement.require(metadata.placement.rank == rank,
+                    "Local shard metadata's rank does not match with the rank in its process "
+                    "group! Shard ",
+                    metadata, " was given on rank ", rank, "; a rank passes its own shards");
+  agreement.require(metadata.placement.device_type() == detail::device_type_of(tensor),
+                    "Local shard tensor device does not match with local Shard's placement! The "
+                    "tensor is on ",
+                    tensor.device(), ", the shard is ", metadata);
 }
 
 /// The tensors in the order of the metadata that name this rank.
@@ -79,8 +105,9 @@ ShardedTensor shard_tensor(const at::Tensor& tensor, const ShardingSpec& spec,
       agreement.require(!is_dtensor(tensor), "a DTensor given; use from_dtensor")) {
     metadata.size = tensor.sizes().vec();
     metadata.properties = properties_of(tensor);
-    agreement.require(tensor.layout() == at::kStrided, "a tensor of layout ", tensor.layout(),
-                      " given; it must be strided");
+    agreement.require(tensor.layout() == at::kStrided,
+                      "Only torch.strided layout is currently supported, but found ",
+                      tensor.layout());
     agreement.require(tensor.layout() != at::kStrided || tensor.is_contiguous(),
                       "input tensor is not a contiguous Tensor: sizes ", sizes_text(tensor.sizes()),
                       ", strides ",
@@ -118,23 +145,18 @@ ShardedTensor init_from_local_shards(const std::vector<LocalShard>& shards,
   const Group group = detail::group_or_current(its_group);
   const std::int64_t rank = group.world().rank();
   Agreement agreement(kName, group, Agreement::Wording::from_different_ranks);
-  agreement.same("size", sizes_text(size));
+  agreement.same("global_size", sizes_text(size));
   for (const auto& shard : shards) require_shard(agreement, shard, rank);
   ShardedTensorMetadata metadata{{}, size, {}};
   if (!shards.empty() && agreement.is_valid()) {
     metadata.properties = properties_of(shards.front().tensor);
     same_properties(agreement, metadata.properties);
     for (const auto& shard : shards) {
-      const auto properties = properties_of(shard.tensor);
-      agreement.require(properties == metadata.properties,
-                        "shards of different properties on rank ", rank, ": ", metadata.properties,
-                        " and ", properties, "; all shards of a tensor must be alike");
+      require_alike(agreement, metadata.properties, properties_of(shard.tensor), rank);
       metadata.shards.push_back(shard.metadata);
     }
   } else {
-    for (const auto* name : {"dtype", "layout", "requires_grad", "pin_memory"}) {
-      agreement.same(name, "");
-    }
+    any_properties(agreement);
   }
   const auto all = agreement.share(to_bytes(metadata));
   metadata.shards.clear();
@@ -144,10 +166,12 @@ ShardedTensor init_from_local_shards(const std::vector<LocalShard>& shards,
     metadata.properties = others.properties;
     metadata.shards.insert(metadata.shards.end(), others.shards.begin(), others.shards.end());
   }
-  TESSERA_CHECK(!metadata.shards.empty(), kName, ": no local shards on all ranks of group ",
-                group.name(), "; at least one rank must have one");
-  TESSERA_CHECK(metadata.properties.layout == at::kStrided, kName, ": shards of layout ",
-                metadata.properties.layout, " given; they must be strided");
+  TESSERA_CHECK(!metadata.shards.empty(), kName,
+                ": ShardedTensor have no local shards on all ranks of group ", group.name(),
+                "; at least one rank must have one");
+  TESSERA_CHECK(metadata.properties.layout == at::kStrided, kName,
+                ": Only torch.strided layout is currently supported, but found ",
+                metadata.properties.layout);
   // Overlaps and gaps are found here, on all ranks alike.
   (void)build_metadata(EnumerableShardingSpec(metadata.shards), size);
   const ShardingSpec spec = infer_spec(metadata.shards, size);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/GradMode.h>
 
@@ -30,9 +31,9 @@ std::vector<ShardMetadata> checked_shards(const std::string& function, const Sha
   for (const auto& shard : shards) {
     const auto& ranks = group.ranks();
     TESSERA_CHECK(std::find(ranks.begin(), ranks.end(), shard.placement.rank) != ranks.end(),
-                  function, ": placement ", shard.placement, " given, but rank ",
-                  shard.placement.rank, " does not exist in group ", group.name(), " of ranks [",
-                  joined(ranks, ","), "]");
+                  function, ": placement ", shard.placement, " given, but Global rank ",
+                  shard.placement.rank, " does not exist in input process group ", group.name(),
+                  " of ranks [", joined(ranks, ","), "]");
     TESSERA_CHECK(shard.placement.device_type() == device_type, function, ": placement ",
                   shard.placement, " given for a tensor on ", device_type,
                   "; the kind of device must be the same");
@@ -96,6 +97,11 @@ void require_out(Agreement& agreement, const at::Tensor& out, const ShardedTenso
                     "; give one on the same kind of device");
   agreement.require(!out.requires_grad(),
                     "`out` requires gradients, which it would get none of; pass out.detach()");
+  agreement.require(out.layout() != at::kStrided ||
+                        at::has_internal_overlap(out.unsafeGetTensorImpl()) != at::MemOverlap::Yes,
+                    "`out` has strides [",
+                    out.layout() == at::kStrided ? joined(out.strides(), ",") : "",
+                    "], so that several of its elements are the same memory; pass one of its own");
 }
 
 }  // namespace
@@ -107,10 +113,9 @@ const std::vector<LocalShard>& ShardedTensor::local_shards() const { return stat
 
 at::Tensor ShardedTensor::local_tensor() const {
   const auto& shards = state_->shards;
-  TESSERA_CHECK(shards.size() == 1, "local_tensor: rank ", group().world().rank(), " has ",
-                shards.size(),
-                " shards of this tensor, and local_tensor is for exactly one; use "
-                "local_shards");
+  TESSERA_CHECK(shards.size() == 1, "local_tensor: Only single local shard is supported, and rank ",
+                group().world().rank(), " has ", shards.size(),
+                " of this tensor; use local_shards");
   return shards.front().tensor;
 }
 
@@ -121,22 +126,25 @@ at::Tensor ShardedTensor::gather(std::int64_t dst, const at::Tensor& out) const 
   agreement.require_no_throw([&] { detail::check_member(kName, "dst", dst, group()); });
   const bool is_dst = group().index() == dst;
   if (out.defined() &&
-      agreement.require(is_dst, "`out` given on rank ", group().world().rank(), ", but dst=", dst,
-                        " is another rank; only dst gets the tensor, so leave "
-                        "`out` away elsewhere")) {
+      agreement.require(is_dst,
+                        "Argument ``dst_tensor`` must NOT be specified on non-destination ranks: "
+                        "`out` given on rank ",
+                        group().world().rank(), ", but dst=", dst,
+                        " is another rank; only dst gets the tensor")) {
     require_out(agreement, out, *state_);
   }
   agreement.meet();
   const auto to =
       BoxMap::on_one_rank(state_->metadata.size, group().ranks()[static_cast<std::size_t>(dst)]);
   const auto options = detail::shard_options(metadata().properties, metadata().shards);
+  // The memory of a conjugated or negated view holds other values than it shows.
+  const bool is_direct = out.defined() && !out.is_conj() && !out.is_neg();
   std::vector<at::Tensor> whole;
-  if (is_dst) {
-    whole.push_back(out.defined() ? out : tessera::detail::new_tensor(sizes(), options));
-  }
+  if (is_dst) whole.push_back(is_direct ? out : tessera::detail::new_tensor(sizes(), options));
   tessera::detail::exchange_boxes({state_->boxes, to, group(), kName}, whole,
                                   detail::pieces_of(local_shards()), options);
-  return is_dst ? whole.front() : at::Tensor();
+  if (!is_dst) return {};
+  return is_direct || !out.defined() ? whole.front() : out.copy_(whole.front());
 }
 
 ShardedTensor ShardedTensor::reshard(const ShardingSpec& spec) const {

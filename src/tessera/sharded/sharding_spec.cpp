@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <ostream>
 #include <utility>
 
@@ -27,7 +28,7 @@ std::vector<OwnedBox> owned_boxes(const std::vector<ShardMetadata>& shards) {
 std::vector<ShardMetadata> chunks(const ChunkShardingSpec& spec, const Shape& shape) {
   const std::int64_t ndim = std::ssize(shape);
   const std::int64_t dim = spec.dim() < 0 ? spec.dim() + ndim : spec.dim();
-  TESSERA_CHECK(dim >= 0 && dim < ndim, "ChunkShardingSpec: Invalid sharding dim ", spec.dim(),
+  TESSERA_CHECK(dim >= 0 && dim < ndim, "ChunkShardingSpec: Invalid sharding dim: ", spec.dim(),
                 " for a tensor of shape [", joined(shape, ","), "]; allowed are ", -ndim, " to ",
                 ndim - 1, ndim == 0 ? ", so none: a tensor without dims cannot be cut" : "");
   std::vector<ShardMetadata> shards;
@@ -48,8 +49,8 @@ std::vector<ShardMetadata> enumerated(const EnumerableShardingSpec& spec, const 
   std::int64_t volume = 0;
   for (const auto& shard : spec.shards()) {
     TESSERA_CHECK(shard.sizes.size() == shape.size(), "EnumerableShardingSpec: shard ", shard,
-                  " given for a tensor of shape [", joined(shape, ","), "]: inconsistent ranks, ",
-                  shard.sizes.size(), " dims and ", shape.size());
+                  " given for shape [", joined(shape, ","), "]: Rank of tensor is ", shape.size(),
+                  ", but shards rank is ", shard.sizes.size());
     for (std::size_t d = 0; d < shape.size(); ++d) {
       TESSERA_CHECK(shard.offsets[d] <= shape[d] && shard.sizes[d] <= shape[d] - shard.offsets[d],
                     "EnumerableShardingSpec: shard ", shard, " exceeds tensor dim ", d,
@@ -58,9 +59,9 @@ std::vector<ShardMetadata> enumerated(const EnumerableShardingSpec& spec, const 
     volume += shard.box().numel();
   }
   const std::int64_t numel = whole_box(shape).numel();
-  TESSERA_CHECK(volume == numel, "EnumerableShardingSpec: Total volume of shards is ", volume,
-                ", but a tensor of shape [", joined(shape, ","), "] has ", numel,
-                " elements; the shards must leave no gaps");
+  TESSERA_CHECK(volume == numel, "EnumerableShardingSpec: Total volume of shards: ", volume,
+                " does not match tensor volume: ", numel, " of shape [", joined(shape, ","),
+                "]; the shards must leave no gaps");
   return spec.shards();
 }
 
@@ -92,14 +93,16 @@ RankDevice::RankDevice(std::int64_t its_rank, std::string its_device)
 RankDevice::RankDevice(std::string_view text) {
   constexpr std::string_view kPrefix = "rank:";
   const std::size_t slash = text.find('/');
+  const bool names_device = slash != std::string_view::npos;
   const char* end = text.data() + std::min(slash, text.size());
   const char* begin = text.data() + std::min(kPrefix.size(), text.size());
   const auto number = std::from_chars(begin, end, rank);
-  TESSERA_CHECK(text.starts_with(kPrefix) && slash != std::string_view::npos && begin < end &&
-                    *begin != '-' && number.ec == std::errc() && number.ptr == end &&
-                    is_device(text.substr(slash + 1)),
-                "RankDevice: \"", text, "\" given; write rank:1/cpu or rank:0/cuda:1");
-  device = text.substr(slash + 1);
+  TESSERA_CHECK(text.starts_with(kPrefix) && begin < end && *begin != '-' &&
+                    number.ec == std::errc() && number.ptr == end &&
+                    (!names_device || is_device(text.substr(slash + 1))),
+                "RankDevice: Could not parse remote_device: \"", text,
+                "\"; write rank:1/cpu, rank:1 or rank:0/cuda:1");
+  if (names_device) device = text.substr(slash + 1);
 }
 
 std::string RankDevice::device_type() const { return device.substr(0, device.find(':')); }
@@ -111,14 +114,17 @@ ShardMetadata::ShardMetadata(std::vector<std::int64_t> its_offsets,
       placement(std::move(its_placement)) {
   TESSERA_CHECK(offsets.size() == sizes.size(), "ShardMetadata: offsets [", joined(offsets, ","),
                 "] and sizes [", joined(sizes, ","),
-                "] given; they must have the same number of elements");
+                "] given; shard_offsets and shard_sizes should have the same number of elements");
   for (const auto offset : offsets) {
     TESSERA_CHECK(offset >= 0, "ShardMetadata: offsets [", joined(offsets, ","),
                   "] given; shard_offsets should be >=0");
   }
-  for (const auto size : sizes) {
-    TESSERA_CHECK(size >= 0, "ShardMetadata: sizes [", joined(sizes, ","),
-                  "] given; shard_sizes should be >=0");
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    TESSERA_CHECK(sizes[d] >= 0, "ShardMetadata: sizes [", joined(sizes, ","),
+                  "] given; shard_sizes should be >= 0");
+    TESSERA_CHECK(sizes[d] <= kMost - offsets[d], "ShardMetadata: offset ", offsets[d],
+                  " and size ", sizes[d], " given, which end beyond ", kMost);
   }
 }
 
@@ -144,12 +150,12 @@ ChunkShardingSpec ChunkShardingSpec::over(std::int64_t dim, const std::vector<st
 
 EnumerableShardingSpec::EnumerableShardingSpec(std::vector<ShardMetadata> shards)
     : shards_(std::move(shards)) {
-  TESSERA_CHECK(!shards_.empty(), "EnumerableShardingSpec: Empty shard list given");
+  TESSERA_CHECK(!shards_.empty(), "EnumerableShardingSpec: Empty shard list provided");
   for (const auto& shard : shards_) {
     TESSERA_CHECK(shard.sizes.size() == shards_.front().sizes.size(),
-                  "EnumerableShardingSpec: shards ", shards_.front(), " and ", shard,
-                  " given, which have inconsistent ranks: ", shards_.front().sizes.size(), " and ",
-                  shard.sizes.size(), " dims");
+                  "EnumerableShardingSpec: Found inconsistent ranks for shards: ",
+                  shards_.front().sizes.size(), " and ", shard.sizes.size(), ", of ",
+                  shards_.front(), " and ", shard, "; all must have the tensor's number of dims");
   }
   if (const auto overlap = find_overlap(owned_boxes(shards_))) {
     TESSERA_CHECK(false, "EnumerableShardingSpec: Shards ", shards_[overlap->first], " and ",
