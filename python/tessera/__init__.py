@@ -7,7 +7,7 @@ if _torch.__version__.split("+")[0] != "2.13.0":
     raise ImportError(f"tessera is built for torch 2.13.0, but torch {_torch.__version__} is installed; "
                       "install torch==2.13.0")
 
-from . import debug, errors, experimental, functional_collectives, parallel
+from . import debug, errors, experimental, functional_collectives, parallel, sharded
 from ._dtensor import DTensor, distribute_tensor
 from ._module import distribute_module
 from ._world import get_rank, get_world_size, init, is_initialized, run_ranks, shutdown
@@ -23,5 +23,5 @@ __all__ = [
     "Partial", "Placement", "Replicate", "Shard", "arange", "debug", "distribute_module",
     "distribute_tensor", "empty", "errors", "experimental", "full", "functional_collectives", "get_rank",
     "get_world_size", "init", "init_device_mesh", "is_initialized", "manual_seed", "ones", "parallel",
-    "rand", "randn", "run_ranks", "shutdown", "zeros",
+    "rand", "randn", "run_ranks", "sharded", "shutdown", "zeros",
 ]

@@ -9,8 +9,8 @@ Errors in an operation on DTensors (`x @ w`) come through torch, which raises al
 """
 
 __all__ = [
-    "CommError", "Error", "InternalError", "InvalidArgument", "NotSupported", "UnknownDim",
-    "UnknownName",
+    "CommError", "Error", "InternalError", "InvalidArgument", "NotSupported", "UnknownAttribute",
+    "UnknownDim", "UnknownName", "WrongKind",
 ]
 
 
@@ -23,7 +23,7 @@ class InvalidArgument(Error, ValueError, AssertionError):
 
 
 class UnknownName(InvalidArgument, KeyError):
-    """A name that a mesh does not have."""
+    """A name that a mesh does not have, or no name where one is needed."""
 
     # KeyError would show the text in quotes.
     __str__ = Exception.__str__
@@ -35,6 +35,14 @@ class UnknownDim(InvalidArgument, IndexError):
 
 class NotSupported(InvalidArgument, NotImplementedError):
     """Something that makes sense but is not there."""
+
+
+class UnknownAttribute(InvalidArgument, AttributeError):
+    """A parameter or submodule that a module does not have."""
+
+
+class WrongKind(InvalidArgument, TypeError):
+    """An object of another class than those that are allowed."""
 
 
 class CommError(Error):

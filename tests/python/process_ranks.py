@@ -14,6 +14,7 @@ from tessera import DTensor, Replicate, Shard, distribute_tensor
 from tessera.debug import CommDebugMode
 from tessera.experimental import local_map
 from tessera.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from tessera.sharded import ChunkShardingSpec, ShardingPlan, shard_module, shard_tensor
 
 torch.set_num_threads(1)
 
@@ -81,6 +82,37 @@ def check_training(mesh):
     torch.testing.assert_close(torch.tensor(losses_of(net, x)), torch.tensor(expected))
 
 
+def check_sharded(size):
+    """Shards, another cut, a plan; and a mistake of one rank, which all hear of."""
+    rank = tessera.get_rank()
+    whole = torch.arange(35.0).reshape(7, 5)
+    rows = ChunkShardingSpec(0, [f"rank:{rank}/cpu" for rank in range(size)])
+    columns = ChunkShardingSpec(1, [f"rank:{rank}/cpu" for rank in reversed(range(size))])
+    tensor = shard_tensor(whole if rank == size - 1 else whole * 0, rows, src_rank=size - 1)
+    gathered = tensor.reshard(columns).gather()
+    assert torch.equal(gathered, whole) if rank == 0 else gathered is None
+    torch.manual_seed(rank)
+    net = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2))
+    if size > 1:
+        for plan, words in (({"3.weight" if rank == 0 else "0.weight": rows}, "has no attribute `3`"),
+                            ({"0.weight": rows if rank == 0 else columns}, "does not match with plan=")):
+            try:
+                shard_module(net, ShardingPlan(plan))
+            except tessera.InvalidArgument as error:
+                assert words in str(error), error
+            else:
+                raise SystemExit(f"{words}: nothing was raised")
+    shard_module(net, ShardingPlan({"0.*": rows, "2.weight": ChunkShardingSpec(1, rows.placements)},
+                                   return_local_tensor=["2"]))
+    x = distribute_tensor(whole, net[0].weight.device_mesh, [Replicate()])
+    y = net(x)
+    plain = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2))
+    with torch.no_grad():
+        for mine, theirs in zip(plain.parameters(), net.parameters()):
+            mine.copy_(theirs.full_tensor())
+    torch.testing.assert_close(y, plain(whole))
+
+
 def main():
     engine = sys.argv[1]
     if "late" in sys.argv:
@@ -93,6 +125,7 @@ def main():
     check_sub_meshes(mesh.size())
     check_local_map(mesh)
     check_training(mesh)
+    check_sharded(mesh.size())
     if "late" in sys.argv:
         assert dist.is_initialized() and dist.get_rank() == tessera.get_rank()
     print(f"rank {tessera.get_rank()} is done", flush=True)

@@ -18,5 +18,7 @@ void bind_local_map(py::module_& module);
 void bind_nn(py::module_& module);
 void bind_collectives(py::module_& module);
 void bind_traffic(py::module_& module);
+void bind_sharded(py::module_& module);
+void bind_shard_module(py::module_& module);
 
 }  // namespace tessera::python

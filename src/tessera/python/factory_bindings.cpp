@@ -1,35 +1,16 @@
-#include <complex>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include <pybind11/complex.h>
-
 #include "tessera/python/bindings.h"
 #include "tessera/python/placement_cast.h"
+#include "tessera/python/scalar_cast.h"
 #include "tessera/tensor/factories.h"
 
 namespace tessera::python {
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
-
-at::TensorOptions options_of(std::optional<at::ScalarType> dtype, bool requires_grad) {
-  auto options = at::TensorOptions().requires_grad(requires_grad);
-  if (dtype) options = options.dtype(*dtype);
-  return options;
-}
-
-/// A Python number; torch's own caster only goes the other way.
-at::Scalar scalar_from(py::handle number) {
-  if (PyBool_Check(number.ptr())) return number.cast<bool>();
-  if (PyLong_Check(number.ptr())) return number.cast<std::int64_t>();
-  if (PyComplex_Check(number.ptr())) {
-    const auto value = number.cast<std::complex<double>>();
-    return c10::complex<double>(value.real(), value.imag());
-  }
-  return number.cast<double>();
-}
 
 using SizedFactory = at::Tensor (*)(const Sizes&, const DeviceMesh&, const Placements&,
                                     const at::TensorOptions&);

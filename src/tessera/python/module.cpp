@@ -31,4 +31,6 @@ PYBIND11_MODULE(_C, module) {
   bind_nn(module);
   bind_collectives(module);
   bind_traffic(module);
+  bind_sharded(module);
+  bind_shard_module(module);
 }
