@@ -1,5 +1,6 @@
 // Ops that need kernels of their own: lists with gaps, and libtorch functions that read memory.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
@@ -105,6 +106,60 @@ TEST(SpecialOpsTest, CtcLoss) {
                   return at::ctc_loss(at::log_softmax(a[0], 2), a[1], a[2], a[3], 0, reduction);
                 });
   }
+}
+
+/// The same answer on all ranks, whoever holds the element that differs, or nothing at all.
+TEST(SpecialOpsTest, EqualAndAllcloseAnswerAlikeOnAllRanks) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    for (const std::int64_t rows : {0, 1, 3, 5}) {
+      const auto plain = counted({rows, 2});
+      for (const Placement& placement :
+           std::vector<Placement>{Replicate(), Shard(0), Shard(1), Partial()}) {
+        const auto x = distribute_tensor(plain, mesh, {placement});
+        EXPECT_TRUE(at::equal(x, distribute_tensor(plain, mesh, {Shard(0)})));
+        EXPECT_TRUE(at::allclose(x, distribute_tensor(plain + 1e-12, mesh, {Shard(1)})));
+        EXPECT_FALSE(at::equal(x, distribute_tensor(counted({rows + 1, 2}), mesh, {Shard(0)})));
+        for (std::int64_t row = 0; row < rows; ++row) {
+          auto other = plain.clone();
+          other[row][1] += 0.5;
+          const auto y = distribute_tensor(other, mesh, {Shard(0)});
+          EXPECT_FALSE(at::equal(x, y)) << "row " << row;
+          EXPECT_FALSE(at::allclose(x, y)) << "row " << row;
+        }
+      }
+    }
+    const auto x = distribute_tensor(counted({3}), mesh, {Shard(0)});
+    EXPECT_THROW((void)at::equal(x, x.to(torch::kFloat)), c10::Error);
+  });
+}
+
+TEST(SpecialOpsTest, ResizeToAsManyElementsIsAView) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    for (const Placement& placement : std::vector<Placement>{Replicate(), Shard(0), Shard(1)}) {
+      const auto x = distribute_tensor(counted({6, 4}), mesh, {placement});
+      EXPECT_TRUE(x.resize_({2, 3, 4}).is_same(x));
+      EXPECT_TRUE(torch::equal(full_tensor(x), counted({2, 3, 4})));
+      x.mul_(2);
+      EXPECT_TRUE(torch::equal(full_tensor(x), counted({2, 3, 4}) * 2));
+    }
+  });
+}
+
+/// One matrix of many is singular: the ranks without it fail as well, with libtorch's own words.
+TEST(SpecialOpsTest, AllRanksSayWhichMatrixIsSingular) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    auto plain = torch::eye(2, torch::kDouble).repeat({3, 1, 1});
+    plain[1].zero_();
+    const auto x = distribute_tensor(plain, mesh, {Shard(0)});
+    EXPECT_THAT([&] { (void)at::linalg_inv(x); },
+                testing::ThrowsMessage<c10::Error>(testing::HasSubstr("(Batch element 1)")));
+    EXPECT_TRUE(torch::allclose(full_tensor(at::linalg_inv(distribute_tensor(
+                                    plain + torch::eye(2, torch::kDouble), mesh, {Shard(0)}))),
+                                at::linalg_inv(plain + torch::eye(2, torch::kDouble))));
+  });
 }
 
 }  // namespace

@@ -135,6 +135,15 @@ const std::vector<OpEntry>& indexing() {
        [](A a) {
          return R{at::index(a[0], places({a[1], a[2]}))};
        }},
+      {"index_apart", of_index,
+       [](A a) {
+         const auto self = a[0].unsqueeze(1);
+         return R{at::index(self, places({a[1], {}, a[2]}))};
+       }},
+      {"index_broadcast", of_index,
+       [](A a) {
+         return R{at::index(a[0], places({a[1].unsqueeze(-1), a[2].unsqueeze(0)}))};
+       }},
       {"index_put_accumulate", of_index,
        [](A a) {
          return R{at::index_put(a[0], places({a[1], a[2]}), a[3], true)};
@@ -144,6 +153,11 @@ const std::vector<OpEntry>& indexing() {
       {"index_put_number", of_index,
        [](A a) {
          return R{at::index_put(a[0], places({a[1], a[2]}), torch::tensor(2.5, at::kDouble))};
+       }},
+      {"index_put_rows", of_list,
+       [](A a) {
+         const auto rows = a[0].movedim(a.number(0), 0);
+         return R{at::index_put(rows, places({a[1]}), a[2].movedim(a.number(0), 0), true)};
        }},
       {"index_reduce", of_list,
        [](A a) { return R{at::index_reduce(a[0], a.number(0), a[1], a[2], "amax")}; },
@@ -234,5 +248,6 @@ TEST(OpSweepTest, Embedding) { check_family("embedding", embeddings(), 80); }
 }  // namespace
 
 const std::vector<OpEntry>& index_table() { return indexing(); }
+const std::vector<OpEntry>& embedding_table() { return embeddings(); }
 
 }  // namespace tessera::test

@@ -362,5 +362,6 @@ TEST(OpSweepTest, RandomNumbers) { check_family("random", random_ops(), 40); }
 }  // namespace
 
 const std::vector<OpEntry>& list_table() { return list_ops(); }
+const std::vector<OpEntry>& random_table() { return random_ops(); }
 
 }  // namespace tessera::test

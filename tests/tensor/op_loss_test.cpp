@@ -33,6 +33,12 @@ OpArguments of_classes(Random& random) {
       {random.between(0, 2)}};
 }
 
+/// scores [n, c], and the classes of each sample, up to the first -1
+OpArguments of_labels(Random& random) {
+  const auto n = full_size(random), c = full_size(random) + 1;
+  return {{doubles(random, {n, c}), integers(random, {n, c}, -1, c - 1)}, {random.between(0, 2)}};
+}
+
 /// scores [n, c, h, w], classes [n, h, w]
 OpArguments of_pixels(Random& random) {
   const auto n = full_size(random), c = random.between(2, 4), h = random.between(1, 3),
@@ -114,6 +120,12 @@ const std::vector<OpEntry>& losses() {
       {"mse", of_pair, [](A a) { return R{at::mse_loss(a[0], a[1], a.number(0))}; }},
       {"multi_margin", of_classes,
        [](A a) { return R{at::multi_margin_loss(a[0], a[1], 1, 1, {}, a.number(0))}; }},
+      {"multi_margin_weight", of_classes,
+       [](A a) {
+         return R{at::multi_margin_loss(a[0], a[1], 2, 0.5, a[2].detach(), a.number(0))};
+       }},
+      {"multilabel_margin", of_labels,
+       [](A a) { return R{at::multilabel_margin_loss(a[0], a[1], a.number(0))}; }},
       {"nll", of_classes,
        [](A a) { return R{at::nll_loss(at::log_softmax(a[0], 1), a[1], {}, a.number(0))}; }},
       {"nll_weight", of_classes,

@@ -126,6 +126,8 @@ const std::vector<OpEntry>& matmuls() {
       {"bmm", of_bmm, [](A a) { return R{at::bmm(a[0], a[1])}; }},
       {"cdist", of_cdist, [](A a) { return R{at::cdist(a[0], a[1])}; }},
       {"cross", of_cross, [](A a) { return R{at::linalg_cross(a[0], a[1])}; }},
+      {"cross_broadcast", of_cross,
+       [](A a) { return R{at::linalg_cross(a[0], a[1].slice(0, 0, a[1].dim() > 1 ? 1 : 3))}; }},
       {"dot", of_dot, [](A a) { return R{at::dot(a[0], a[1])}; }},
       {"einsum_heads", of_heads,
        [](A a) {

@@ -271,6 +271,17 @@ const std::vector<OpEntry>& pools() {
          return R{y, where};
        }},
       {"max_pool3d", of_volume, [](A a) { return R{at::max_pool3d(a[0], 2, a.number(0))}; }},
+      {"max_unpool2d", of_picture,
+       [](A a) {
+         const auto [y, where] = at::max_pool2d_with_indices(a[0], 2);
+         return R{at::max_unpool2d(y, where, {a[0].size(2), a[0].size(3)})};
+       }},
+      {"max_unpool3d", of_volume,
+       [](A a) {
+         const auto [y, where] = at::max_pool3d_with_indices(a[0], 2);
+         return R{at::max_unpool3d(y, where, {a[0].size(2), a[0].size(3), a[0].size(4)}, {2, 2, 2},
+                                   {0, 0, 0})};
+       }},
       {"nearest1d", of_line,
        [](A a) { return R{at::upsample_nearest1d(a[0], at::IntArrayRef({7}))}; }},
       {"nearest2d", of_picture,
@@ -299,5 +310,6 @@ TEST(OpSweepTest, Pooling) { check_family("pool", pools(), 30); }
 const std::vector<OpEntry>& norm_table() { return normalisations(); }
 const std::vector<OpEntry>& attention_table() { return attentions(); }
 const std::vector<OpEntry>& convolution_table() { return convolutions(); }
+const std::vector<OpEntry>& pool_table() { return pools(); }
 
 }  // namespace tessera::test

@@ -151,6 +151,8 @@ const std::vector<OpEntry>& binary_ops() {
       {"multiply_integers", two_integers_broadcast, [](A a) { return R{a[0] * a[1]}; }},
       {"multiply_mixed", two_broadcast, [](A a) { return R{a[0] * a[1].to(at::kLong)}; }},
       {"ne", two_integers_broadcast, [](A a) { return R{a[0] != a[1]}; }},
+      {"polar", two_positive,
+       [](A a) { return R{at::polar(a[0].to(at::kDouble), a[1].to(at::kDouble))}; }},
       {"pow_of_number", one, [](A a) { return R{at::pow(2.0, a[0])}; }},
       {"pow_tensor", two_positive, [](A a) { return R{at::pow(a[0], a[1])}; }},
       {"prelu", two,
@@ -176,5 +178,6 @@ TEST(OpSweepTest, PointwiseOfSeveral) { check_family("binary", binary_ops(), 40)
 }  // namespace
 
 const std::vector<OpEntry>& pointwise_table() { return binary_ops(); }
+const std::vector<OpEntry>& unary_table() { return unary_ops(); }
 
 }  // namespace tessera::test

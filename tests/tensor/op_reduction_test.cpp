@@ -107,6 +107,8 @@ const std::vector<OpEntry>& reductions() {
       {"norm_of_old", some_dims, [](A a) { return R{at::norm(a[0], 1.5, a.rest(1), a.flag(0))}; }},
       {"prod", one, [](A a) { return R{a[0].prod()}; }},
       {"prod_dim", one_dim, [](A a) { return R{a[0].prod(a.number(0), true)}; }},
+      {"renorm", two_along_a_dim,
+       [](A a) { return R{at::renorm(a[0].unsqueeze(0), 2, a.number(0) < 0 ? -1 : 0, 0.7)}; }},
       {"std_dims", some_full_dims,
        [](A a) { return R{at::std(a[0], a.rest(1), /*unbiased=*/false, a.flag(0))}; }},
       {"std_mean", one_full, [](A a) { return listed(at::std_mean(a[0], false)); }},
@@ -147,6 +149,10 @@ const std::vector<OpEntry>& scans() {
       {"cumsum", one_dim, [](A a) { return R{at::cumsum(a[0], a.number(0))}; }},
       {"diff", one_full_dim,
        [](A a) { return R{at::diff(a[0].unsqueeze(-1), 1, a.number(0) < 0 ? 0 : a.number(0))}; }},
+      {"glu", two_along_a_dim,
+       [](A a) {
+         return R{at::glu(at::cat({a[0], a[1]}, a.number(0)), a.number(0))};
+       }},
       {"log_softmax", one_dim, [](A a) { return R{at::log_softmax(a[0], a.number(0))}; }},
       {"logcumsumexp", one_dim, [](A a) { return R{at::logcumsumexp(a[0], a.number(0))}; }},
       {"msort", one_full, [](A a) { return R{at::msort(a[0])}; }},
@@ -171,5 +177,6 @@ TEST(OpSweepTest, SoftmaxScansAndSorting) { check_family("scan", scans(), 45); }
 }  // namespace
 
 const std::vector<OpEntry>& reduction_table() { return reductions(); }
+const std::vector<OpEntry>& scan_table() { return scans(); }
 
 }  // namespace tessera::test

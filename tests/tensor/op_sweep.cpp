@@ -14,6 +14,7 @@
 #include "tensor/op_outcome.h"
 #include "tessera/base/concat.h"
 #include "tessera/comm/comm_error.h"
+#include "tessera/tensor/fallback_log.h"
 
 namespace tessera::test {
 namespace {
@@ -30,6 +31,8 @@ struct Report {
   std::int64_t refused = 0;
   /// Ops of which at least one case passed, and why others were refused.
   std::set<std::string> working;
+  /// Ops of which at least one case was served by rules alone.
+  std::set<std::string> served;
   std::map<std::string, std::string> errors;
   std::vector<std::string> failures;
 };
@@ -57,6 +60,7 @@ class Batch {
     const auto ranks = static_cast<std::size_t>(cases_.front().ranks);
     std::vector<std::vector<std::string>> wrong(ranks, std::vector<std::string>(cases_.size()));
     std::vector<std::optional<Thrown>> thrown(ranks);
+    is_served_.assign(cases_.size(), false);
     try {
       run_ranks(
           cases_.front().ranks,
@@ -80,15 +84,17 @@ class Batch {
     return end + 1;
   }
 
-  void run_on(World&, std::size_t first, std::vector<std::string>& wrong,
+  void run_on(World& world, std::size_t first, std::vector<std::string>& wrong,
               std::optional<Thrown>& thrown) {
     std::vector<DeviceMesh> meshes;
     for (const auto& sizes : mesh_sizes(cases_.front().ranks)) {
       meshes.push_back(init_device_mesh("cpu", sizes));
     }
     for (std::size_t i = first; i < cases_.size(); ++i) {
+      const detail::FallbackLog log;
       try {
         wrong[i] = run_case(cases_[i], meshes[cases_[i].mesh]);
+        if (world.rank() == 0) is_served_[i] = log.ops().empty();
       } catch (const CommError& error) {
         thrown = Thrown{i, false, error.what()};
         throw;
@@ -120,9 +126,12 @@ class Batch {
     }
     ++report_.passed;
     report_.working.insert(cases_[index].entry->name);
+    if (is_served_[index]) report_.served.insert(cases_[index].entry->name);
   }
 
   std::vector<Case> cases_;
+  /// By case, as rank 0 saw it.
+  std::vector<bool> is_served_;
   Report& report_;
 };
 
@@ -183,7 +192,11 @@ void check_family(const std::string& family, const std::vector<OpEntry>& entries
   std::cout << family << ": " << entries.size() << " ops, seeds " << selection->first << " to "
             << selection->first + selection->count - 1 << ", " << report.passed << " cases passed, "
             << report.refused << " were refused as they should be, " << report.failures.size()
-            << " failed" << std::endl;
+            << " failed";
+  for (const auto& op : report.working) {
+    if (!report.served.contains(op)) std::cout << "; no rule: " << op;
+  }
+  std::cout << std::endl;
   for (const auto& [op, error] : report.errors) {
     EXPECT_TRUE(report.working.contains(op) || selection->count == 1)
         << family << '/' << op << " is refused whatever the arguments: " << error;

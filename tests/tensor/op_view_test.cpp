@@ -299,6 +299,11 @@ const std::vector<OpEntry>& joins() {
          return R{at::broadcast_tensors({a[0], a[1]})};
        }},
       {"cartesian_prod", vectors, [](A a) { return R{at::cartesian_prod(a.tensors)}; }},
+      {"combinations", vectors,
+       [](A a) {
+         return R{at::combinations(a[0]), at::combinations(a[0], 3, true),
+                  at::combinations(a[0], 0)};
+       }},
       {"cat", joined_along, [](A a) { return R{at::cat(a.tensors, a.number(0))}; }},
       {"cat_mixed", joined_along,
        [](A a) {
@@ -374,6 +379,63 @@ const std::vector<OpEntry>& scattered_views() {
   return table;
 }
 
+/// Views that are copies: `self` must not change with them.
+R changed(A a, const at::Tensor& copy) {
+  const auto before = a[0].clone();
+  const auto written = copy.add(0);
+  if (!copy.requires_grad()) copy.add_(1);
+  return {written, a[0] - before, a[0] * 1};
+}
+
+const std::vector<OpEntry>& view_copies() {
+  static const std::vector<OpEntry> table = {
+      {"alias_copy", one, [](A a) { return changed(a, at::alias_copy(a[0])); }},
+      {"as_strided_copy", strided,
+       [](A a) {
+         return R{at::as_strided_copy(a[0].contiguous(), {a.number(0), a.number(1)},
+                                      {a[0].size(1), 1}, a.number(2))};
+       }},
+      {"as_strided_copy_overlapping", strided,
+       [](A a) {
+         const auto whole = a[0].contiguous();
+         return R{at::as_strided_copy(whole, whole.sizes(), {1, 0}, 0)};
+       }},
+      {"diagonal_copy", matrix, [](A a) { return R{at::diagonal_copy(a[0], a.number(0))}; }},
+      {"expand_copy", expanded, [](A a) { return R{at::expand_copy(a[0], a.rest())}; }},
+      {"narrow_copy", narrowed,
+       [](A a) { return R{at::narrow_copy(a[0], a.number(0), a.number(1), a.number(2))}; },
+       OpCheck::values},
+      {"permute_copy", permuted, [](A a) { return changed(a, at::permute_copy(a[0], a.rest())); }},
+      {"select_copy", indexed,
+       [](A a) { return R{at::select_copy(a[0], a.number(0), a.number(1))}; }},
+      {"slice_copy", sliced,
+       [](A a) {
+         return R{at::slice_copy(a[0], a.number(0), a.number(1), a.number(2), a.number(3))};
+       }},
+      {"split_copy", split_evenly,
+       [](A a) { return R{at::split_copy(a[0], a.number(1), a.number(0))}; }},
+      {"split_with_sizes_copy", split_into_sizes,
+       [](A a) { return R{at::split_with_sizes_copy(a[0], a.rest(1), a.number(0))}; }},
+      {"squeeze_copy", one, [](A a) { return changed(a, at::squeeze_copy(a[0])); }},
+      {"t_copy", flat_matrix, [](A a) { return R{at::t_copy(a[0])}; }},
+      {"transpose_copy", two_dims,
+       [](A a) { return R{at::transpose_copy(a[0], a.number(0), a.number(1))}; }},
+      {"unbind_copy", split_evenly, [](A a) { return R{at::unbind_copy(a[0], a.number(0))}; }},
+      {"unfold_copy", windows,
+       [](A a) { return R{at::unfold_copy(a[0], a.number(0), a.number(1), a.number(2))}; }},
+      {"unsqueeze_copy", one_dim,
+       [](A a) { return changed(a, at::unsqueeze_copy(a[0], a.number(0))); }},
+      {"view_copy", reshaped,
+       [](A a) { return changed(a, at::view_copy(a[0].contiguous(), a.rest())); }},
+      {"view_copy_written", reshaped,
+       [](A a) { return changed(a, at::view_copy(a[0].contiguous(), a.rest())); }, OpCheck::values},
+      {"squeeze_copy_written", one, [](A a) { return changed(a, at::squeeze_copy(a[0])); },
+       OpCheck::values},
+  };
+  return table;
+}
+
+TEST(OpSweepTest, ViewCopies) { check_family("view_copy", view_copies(), 30); }
 TEST(OpSweepTest, Views) { check_family("view", views(), 40); }
 TEST(OpSweepTest, Joins) { check_family("join", joins(), 40); }
 TEST(OpSweepTest, ScatteredViews) { check_family("scattered_view", scattered_views(), 50); }
@@ -381,5 +443,6 @@ TEST(OpSweepTest, ScatteredViews) { check_family("scattered_view", scattered_vie
 }  // namespace
 
 const std::vector<OpEntry>& view_table() { return views(); }
+const std::vector<OpEntry>& join_table() { return joins(); }
 
 }  // namespace tessera::test

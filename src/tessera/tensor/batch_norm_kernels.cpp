@@ -97,7 +97,9 @@ void run_batch_norm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool has_var = is_given(running_var);
   TESSERA_CHECK(has_mean == has_var, op.operator_name(),
                 ": only one of running_mean and running_var given; pass both or none");
-  const bool is_training = arguments.find("training")->toBool();
+  // Variants without the argument update the running statistics, or have none.
+  const auto* training = arguments.find("training");
+  const bool is_training = training == nullptr || training->toBool();
   const double eps = arguments.find("eps")->toDouble();
   const Channels channels(input);
   TESSERA_CHECK(is_training || has_mean, op.operator_name(),
@@ -125,6 +127,10 @@ void run_batch_norm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::push(*stack, output.to(input.scalar_type()),
                    is_training ? mean : input.new_empty({0}),
                    is_training ? scale : input.new_empty({0}));
+  // What other backends keep for the gradient.
+  if (op.schema().returns().size() == 4) {
+    torch::jit::push(*stack, input.new_empty({0}, at::TensorOptions().dtype(at::kByte)));
+  }
 }
 
 void run_batch_norm_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -133,13 +139,14 @@ void run_batch_norm_backward(const c10::OperatorHandle& op, torch::jit::Stack* s
   const at::Tensor gradient = arguments.tensor("grad_out");
   const at::Tensor input = arguments.tensor("input");
   const at::Tensor weight = arguments.tensor("weight");
-  const bool is_training = arguments.find("train")->toBool();
+  const bool is_newer = arguments.find("train") == nullptr;
+  const bool is_training = arguments.find(is_newer ? "update" : "train")->toBool();
   const double eps = arguments.find("eps")->toDouble();
   const auto asked = arguments.find("output_mask")->toBoolList();
   const Channels channels(input);
   const at::Tensor mean =
       is_training ? arguments.tensor("save_mean") : arguments.tensor("running_mean");
-  const at::Tensor scale = is_training ? arguments.tensor("save_invstd")
+  const at::Tensor scale = is_training ? arguments.tensor(is_newer ? "save_var" : "save_invstd")
                                        : (arguments.tensor("running_var") + eps).rsqrt();
   const at::Tensor normal = (input - channels.spread(mean)) * channels.spread(scale);
   const at::Tensor of_bias = channels.sum(gradient);
@@ -164,6 +171,8 @@ void run_batch_norm_backward(const c10::OperatorHandle& op, torch::jit::Stack* s
 void add_batch_norm_kernels(KernelTable& table) {
   table.emplace("native_batch_norm", &run_batch_norm);
   table.emplace("_native_batch_norm_legit", &run_batch_norm);
+  table.emplace("_batch_norm_with_update", &run_batch_norm);
+  table.emplace("batch_norm_backward", &run_batch_norm_backward);
   table.emplace("native_batch_norm_backward", &run_batch_norm_backward);
 }
 

@@ -20,6 +20,7 @@
 #include "tessera/comm/collectives.h"
 #include "tessera/tensor/cross_entropy.h"
 #include "tessera/tensor/dtensor.h"
+#include "tessera/tensor/linalg_composites.h"
 
 namespace tessera::detail {
 namespace {
@@ -180,6 +181,7 @@ void override_composites() {
     library->impl("feature_dropout", &feature_dropout);
     library->impl("_scaled_dot_product_attention_math", &attention);
     override_recurrent(*library);
+    override_linalg_composites(*library);
   }
 }
 

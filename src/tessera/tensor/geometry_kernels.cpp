@@ -1,4 +1,6 @@
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/accumulate.h>
 
 #include "tessera/base/check.h"
 #include "tessera/tensor/dispatch.h"
@@ -7,19 +9,10 @@
 
 namespace tessera::detail {
 
-/// t_, squeeze_, ...: the view is made as by the op that does not write, and takes the tensor's place.
-void run_inplace_view(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const OpTraits& traits = traits_of(op);
-  auto& dispatcher = c10::Dispatcher::singleton();
-  const std::string name = "aten::" + traits.base_name;
-  auto functional = dispatcher.findOp({name, op.operator_name().overload_name});
-  // transpose_ belongs to transpose.int.
-  if (!functional) functional = dispatcher.findOp({name, "int"});
-  TESSERA_CHECK(functional.has_value(), traits.name,
-                ": a DTensor cannot change its shape in place this way; make a new tensor instead");
-  const at::Tensor self = torch::jit::peek(*stack, 0, traits.arguments.size()).toTensor();
-  run_distributed(*functional, stack);
-  const at::Tensor view = torch::jit::pop(*stack).toTensor();
+namespace {
+
+/// Gives a tensor the shape, the layout and the memory of a view of it.
+void take_place(const at::Tensor& self, const at::Tensor& view) {
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(view.sizes(), view.strides(), view.storage_offset());
   // The tensor itself now, not a view of it any more. What it was a view of, it still is.
@@ -33,19 +26,43 @@ void run_inplace_view(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     taken->set_copied_view(std::move(own));
   }
   impl->set_backend_meta(std::move(taken));
+}
+
+}  // namespace
+
+/// t_, squeeze_, ...: the view is made as by the op that does not write, and takes the tensor's place.
+void run_inplace_view(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const OpTraits& traits = traits_of(op);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const std::string name = "aten::" + traits.base_name;
+  auto functional = dispatcher.findOp({name, op.operator_name().overload_name});
+  // transpose_ belongs to transpose.int.
+  if (!functional) functional = dispatcher.findOp({name, "int"});
+  TESSERA_CHECK(functional.has_value(), traits.name,
+                ": a DTensor cannot change its shape in place this way; make a new tensor instead");
+  const at::Tensor self = torch::jit::peek(*stack, 0, traits.arguments.size()).toTensor();
+  run_distributed(*functional, stack);
+  take_place(self, torch::jit::pop(*stack).toTensor());
   torch::jit::push(*stack, self);
 }
 
 namespace {
 
-/// resize_ to the present shape does nothing; anything else has no meaning for a layout.
+/// resize_ to the present shape does nothing, and to as many elements makes a view; anything else has
+/// no meaning for a layout.
 void run_resize(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::size_t count = op.schema().arguments().size();
   const at::Tensor self = torch::jit::peek(*stack, 0, count).toTensor();
   const auto sizes = torch::jit::peek(*stack, 1, count).toIntVector();
-  TESSERA_CHECK(self.sizes() == at::IntArrayRef(sizes), op.operator_name(), ": ",
-                describe_tensor(self), " cannot be resized to [", joined(sizes, ","),
-                "]; make a new DTensor of that shape, with tessera::empty for example");
+  const bool is_same = self.sizes() == at::IntArrayRef(sizes);
+  TESSERA_CHECK(is_same || (self.is_contiguous() && c10::multiply_integers(sizes) == self.numel()),
+                op.operator_name(), ": ", describe_tensor(self), " cannot be resized to [",
+                joined(sizes, ","), "]; make a new DTensor of that shape, with tessera::empty for ",
+                "example (only shapes of as many elements are allowed, of contiguous tensors)");
+  if (!is_same) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    take_place(self, self.view(sizes));
+  }
   torch::jit::drop(*stack, count);
   torch::jit::push(*stack, self);
 }

@@ -74,7 +74,7 @@ std::optional<OpDecision> decide_scatter(const OpCall& call) {
                                            is_linear ? " | linear {0 2}" : "")));
 }
 
-/// index_add, index_copy and index_fill: a list of places along one dim, which must be whole.
+/// index_add, index_copy, index_fill and index_reduce: a list of places along one dim, which must be whole.
 std::optional<OpDecision> decide_index_list(const OpCall& call) {
   const std::int64_t ndim = call.ndim(0);
   if (ndim == 0 || call.inputs().size() < 2 || call.ndim(1) != 1) return std::nullopt;
@@ -91,27 +91,6 @@ std::optional<OpDecision> decide_index_list(const OpCall& call) {
   return decide(call, OpRule::parse(concat(call.traits().base_name, ": ", joined(inputs), " -> ",
                                            self.text(), " | ", self[dim], " i: whole",
                                            is_linear ? " | linear {0 2}" : "")));
-}
-
-/// index with one tensor of integers and nothing for the other dims: its dims take the place of the
-/// one that is indexed.
-std::optional<OpDecision> decide_index(const OpCall& call) {
-  if (call.inputs().size() != 2 || call.inputs()[1].tensor.scalar_type() != at::kLong ||
-      !call.inputs()[1].element) {
-    return std::nullopt;
-  }
-  const auto dim = static_cast<std::int64_t>(*call.inputs()[1].element);
-  if (dim >= call.ndim(0)) return std::nullopt;
-  const Dims self("a", call.ndim(0));
-  const Dims index("i", call.ndim(1));
-  Dims output;
-  for (std::int64_t d = 0; d < self.size(); ++d) {
-    if (d != dim) output.push_back(self[d]);
-    for (std::int64_t i = 0; d == dim && i < index.size(); ++i) output.push_back(index[i]);
-  }
-  return decide(
-      call, OpRule::parse(concat("index: ", self.text(), ", ", index.text(), " -> ", output.text(),
-                                 " | ", self[dim], ": whole | linear {0}")));
 }
 
 /// Ops that look every element of one tensor up in another one, which is whole: take, bucketize.
@@ -202,10 +181,9 @@ void add_index_rules(RuleTable& table) {
   for (const auto* name : {"scatter", "scatter_add", "scatter_reduce"}) {
     table.emplace(name, &decide_scatter);
   }
-  for (const auto* name : {"index_add", "index_copy", "index_fill"}) {
+  for (const auto* name : {"index_add", "index_copy", "index_fill", "index_reduce"}) {
     table.emplace(name, &decide_index_list);
   }
-  table.emplace("index", &decide_index);
   table.emplace("take", &decide_take);
   table.emplace("bucketize", &decide_bucketize);
   table.emplace("searchsorted", &decide_searchsorted);

@@ -125,6 +125,19 @@ std::optional<OpDecision> decide_repeat(const OpCall& call) {
       sizes);
 }
 
+/// The gradient of glu, which halves a dim.
+std::optional<OpDecision> decide_glu_backward(const OpCall& call) {
+  const std::int64_t ndim = call.ndim(0);
+  if (call.inputs().size() != 2 || call.ndim(1) != ndim || ndim == 0) return std::nullopt;
+  const std::int64_t dim = wrap_dim(call.integer("dim"), ndim);
+  const Dims self("a", ndim);
+  Dims gradient = self;
+  gradient[dim] = "g";
+  return decide(call,
+                OpRule::parse(concat("glu_backward: ", gradient.text(), ", ", self.text(), " -> ",
+                                     self.text(), " | ", self[dim], " g: whole | linear {0}")));
+}
+
 }  // namespace
 
 void add_join_rules(RuleTable& table) {
@@ -132,6 +145,7 @@ void add_join_rules(RuleTable& table) {
   table.emplace("stack", &decide_stack);
   table.emplace("constant_pad_nd", &decide_resized);
   table.emplace("glu", &decide_resized);
+  table.emplace("glu_backward", &decide_glu_backward);
   table.emplace("repeat", &decide_repeat);
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 
@@ -39,6 +41,11 @@ std::optional<OpDecision> decide_leading(const OpCall& call, std::int64_t outer)
   if (outer < 1) return std::nullopt;
   const auto results = run_on_meta(call);
   if (!results) return std::nullopt;
+  // Of nothing at all, what the op says of the whole it must not say of a part.
+  const bool is_empty = std::any_of(results->begin(), results->end(), [](const at::Tensor& result) {
+    return result.defined() && result.numel() == 0;
+  });
+  if (is_empty) return std::nullopt;
   std::vector<std::string> whole;
   std::vector<FactorSize> sizes;
   const auto text_of = [&](const std::string& stem, const at::Tensor& tensor, bool is_output) {
@@ -53,9 +60,7 @@ std::optional<OpDecision> decide_leading(const OpCall& call, std::int64_t outer)
   std::vector<std::string> inputs;
   for (std::size_t i = 0; i < call.inputs().size(); ++i) {
     // Fewer dims may mean that something is broadcast.
-    const bool is_like_first = call.ndim(i) == call.ndim(0);
-    const bool is_pivots = call.traits().arguments[call.inputs()[i].argument].name == "pivots";
-    if (!is_like_first && !is_pivots) return std::nullopt;
+    if (call.ndim(i) != call.ndim(0)) return std::nullopt;
     inputs.push_back(text_of(concat("s", i, "x"), call.inputs()[i].tensor, false));
   }
   std::vector<std::string> outputs;
@@ -130,7 +135,8 @@ void add_leading_rules(RuleTable& table) {
                            "reflection_pad2d",
                            "reflection_pad2d_backward",
                            "replication_pad2d",
-                           "replication_pad2d_backward"}) {
+                           "replication_pad2d_backward",
+                           "max_unpool2d"}) {
     table.emplace(name, &decide_image<2>);
   }
   for (const auto* name :
@@ -139,16 +145,8 @@ void add_leading_rules(RuleTable& table) {
         "adaptive_max_pool3d", "adaptive_max_pool3d_backward", "upsample_nearest3d",
         "upsample_nearest3d_backward", "upsample_trilinear3d", "upsample_trilinear3d_backward",
         "reflection_pad3d", "reflection_pad3d_backward", "replication_pad3d",
-        "replication_pad3d_backward", "pixel_shuffle", "pixel_unshuffle"}) {
+        "replication_pad3d_backward", "pixel_shuffle", "pixel_unshuffle", "max_unpool3d"}) {
     table.emplace(name, &decide_image<3>);
-  }
-  for (const auto* name :
-       {"_linalg_det", "_linalg_slogdet", "linalg_inv_ex", "linalg_cholesky_ex", "_linalg_solve_ex",
-        "linalg_lu_factor_ex", "linalg_lu", "linalg_lu_solve", "linalg_qr", "_linalg_svd",
-        "_linalg_eigh", "linalg_eig", "linalg_matrix_exp", "linalg_ldl_factor_ex",
-        "linalg_solve_triangular", "triangular_solve", "cholesky", "cholesky_solve",
-        "cholesky_inverse"}) {
-    table.emplace(name, &decide_image<2>);
   }
   for (const auto* name : {"im2col", "grid_sampler_2d", "grid_sampler_2d_backward"}) {
     table.emplace(name, &decide_samples<4>);

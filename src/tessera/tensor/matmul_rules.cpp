@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "tessera/tensor/op_call.h"
@@ -68,6 +70,16 @@ std::optional<OpDecision> decide_baddbmm(const OpCall& call) {
                       {call.shape(1)[0], call.shape(1)[1], call.shape(2)[2]});
 }
 
+/// addbmm adds the products of all samples up.
+std::optional<OpDecision> decide_addbmm(const OpCall& call) {
+  if (call.inputs().size() != 3 || call.ndim(0) > 2 || call.ndim(1) != 3 || call.ndim(2) != 3) {
+    return std::nullopt;
+  }
+  const Dims added = added_dims(call, 0, {call.shape(1)[1], call.shape(2)[2]}, named({"m", "n"}));
+  return decide_text(call, concat("addbmm: ", added.text(), ", (b m k), (b k n) -> (m n) | b k: ",
+                                  "sum {0} | linear {0 1}, {0 2}"));
+}
+
 std::optional<OpDecision> decide_addmv(const OpCall& call) {
   if (call.inputs().size() != 3 || call.ndim(1) != 2) return std::nullopt;
   auto decision =
@@ -107,6 +119,62 @@ std::optional<OpDecision> decide_cdist(const OpCall& call) {
       call, concat("cdist: ", left.text(), ", ", right.text(), " -> ", to.text(), " | d: whole"));
 }
 
+/// The gradient of the first argument, which is linear in the gradient and separate in all features.
+std::optional<OpDecision> decide_cdist_backward(const OpCall& call) {
+  if (call.inputs().size() != 4 || call.ndim(1) != call.ndim(2) || call.ndim(1) < 2) {
+    return std::nullopt;
+  }
+  const std::string samples = joined(Dims("b", call.ndim(1) - 2).names(), " ");
+  const std::string pairs = concat('(', samples, " m n)");
+  return decide_text(call, concat("_cdist_backward: ", pairs, ", (", samples, " m d), (", samples,
+                                  " n d), ", pairs, " -> (", samples, " m d) | n: sum"));
+}
+
+/// Products of three tensors, summed over some dims: bilinear.
+std::optional<OpDecision> decide_trilinear(const OpCall& call) {
+  const auto summed = call.argument("sumdim").toIntVector();
+  std::vector<std::string> inputs;
+  std::int64_t ndim = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto added = call.argument(concat("expand", i + 1)).toIntVector();
+    ndim = call.ndim(i) + std::ssize(added);
+    Dims dims;
+    for (std::int64_t d = 0; d < ndim; ++d) {
+      if (std::find(added.begin(), added.end(), d) == added.end()) dims.push_back(concat("a", d));
+    }
+    if (dims.size() != call.ndim(i)) return std::nullopt;
+    inputs.push_back(dims.text());
+  }
+  Dims output;
+  std::vector<std::string> sums;
+  for (std::int64_t d = 0; d < ndim; ++d) {
+    const bool is_summed = std::find(summed.begin(), summed.end(), d) != summed.end();
+    if (is_summed) sums.push_back(concat("a", d));
+    if (!is_summed) output.push_back(concat("a", d));
+  }
+  return decide_text(call, concat("_trilinear: ", joined(inputs), " -> ", output.text(),
+                                  sums.empty() ? "" : concat(" | ", joined(sums, " "), ": sum"),
+                                  " | linear {0}, {1}, {2}"));
+}
+
+/// linalg_cross(self, other, dim): vectors of three numbers along one dim, broadcast otherwise.
+std::optional<OpDecision> decide_cross(const OpCall& call) {
+  const std::int64_t ndim = call.ndim(0);
+  if (call.inputs().size() != 2 || call.ndim(1) != ndim || ndim == 0) return std::nullopt;
+  const Dims output("a", ndim);
+  std::vector<Dims> inputs = {output, output};
+  for (std::size_t d = 0; d < static_cast<std::size_t>(ndim); ++d) {
+    const std::int64_t most = std::max(call.shape(0)[d], call.shape(1)[d]);
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (call.shape(i)[d] == 1 && most != 1) inputs[i][static_cast<std::int64_t>(d)] = "1";
+    }
+  }
+  return decide_text(
+      call,
+      concat("linalg_cross: ", inputs[0].text(), ", ", inputs[1].text(), " -> ", output.text(),
+             " | ", output[wrap_dim(call.integer("dim"), ndim)], ": whole | linear {0}, {1}"));
+}
+
 }  // namespace
 
 void add_matmul_rules(RuleTable& table) {
@@ -119,7 +187,11 @@ void add_matmul_rules(RuleTable& table) {
   table.emplace("baddbmm", &decide_baddbmm);
   table.emplace("addmv", &decide_addmv);
   table.emplace("addr", &decide_addr);
+  table.emplace("addbmm", &decide_addbmm);
   table.emplace("_cdist_forward", &decide_cdist);
+  table.emplace("_cdist_backward", &decide_cdist_backward);
+  table.emplace("_trilinear", &decide_trilinear);
+  table.emplace("linalg_cross", &decide_cross);
 }
 
 }  // namespace tessera::detail

@@ -4,6 +4,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_strided.h>
 
+#include "tessera/tensor/result_shapes.h"
+
 namespace tessera::detail {
 namespace {
 
@@ -42,6 +44,7 @@ c10::IValue on_meta(const c10::IValue& value) {
 }  // namespace
 
 std::optional<std::vector<at::Tensor>> run_on_meta(const OpCall& call) {
+  if (auto results = stated_results(call)) return results;
   const auto& schema = *call.traits().schema;
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
   torch::jit::Stack stack;

@@ -49,6 +49,9 @@ const std::unordered_map<std::string_view, Groups>& linear_ops() {
       {"rad2deg", {{0}}},
       {"contiguous", {{0}}},
       {"masked_fill", {{0, 2}}},
+      {"complex", {{0, 1}}},
+      {"hardshrink_backward", {{0}}},
+      {"softshrink_backward", {{0}}},
   };
   return table;
 }
@@ -158,6 +161,13 @@ void add_pointwise_rules(RuleTable& table) {
                            "_neg_view",
                            "resolve_conj",
                            "resolve_neg",
+                           "rsub",
+                           "complex",
+                           "polar",
+                           "floor_divide",
+                           "hardswish",
+                           "hardshrink_backward",
+                           "softshrink_backward",
                            "isfinite",
                            "isinf",
                            "isnan"}) {

@@ -222,6 +222,51 @@ std::optional<OpDecision> decide_triangle(const OpCall& call) {
   return decide_scan(call, {-1, -2}, /*is_linear=*/true);
 }
 
+/// rot90(self, k, dims): two dims are whole, and change places when k is odd.
+std::optional<OpDecision> decide_rot90(const OpCall& call) {
+  const auto dims = call.argument("dims").toIntVector();
+  if (dims.size() != 2 || call.ndim(0) < 2) return std::nullopt;
+  const std::int64_t first = wrap_dim(dims[0], call.ndim(0));
+  const std::int64_t second = wrap_dim(dims[1], call.ndim(0));
+  const Dims from("a", call.ndim(0));
+  Dims to = from;
+  if (call.integer("k") % 2 != 0) std::swap(to[first], to[second]);
+  return decide(
+      call, OpRule::parse(concat("rot90: ", from.text(), " -> ", to.text(), " | ", from[first], ' ',
+                                 from[second], ": whole | linear {0}")));
+}
+
+/// renorm(self, p, dim, maxnorm): the slices along one dim are independent, and whole.
+std::optional<OpDecision> decide_renorm(const OpCall& call) {
+  std::vector<std::int64_t> others;
+  const std::int64_t kept = wrap_dim(call.integer("dim"), call.ndim(0));
+  for (std::int64_t dim = 0; dim < call.ndim(0); ++dim) {
+    if (dim != kept) others.push_back(dim);
+  }
+  return decide_scan(call, others);
+}
+
+/// histc over given bounds: the counts of all parts are added up.
+std::optional<OpDecision> decide_histc(const OpCall& call) {
+  const double least = call.argument("min").toScalar().toDouble();
+  if (call.ndim(0) == 0 || !(least < call.argument("max").toScalar().toDouble())) {
+    return std::nullopt;
+  }
+  const Dims dims("a", call.ndim(0));
+  return decide(call,
+                OpRule::parse(concat("histc: ", dims.text(), " -> (k) | k: whole | ",
+                                     joined(dims.names(), " "), ": sum")),
+                {{"k", call.integer("bins")}});
+}
+
+/// item(): the only element, which all ranks need.
+std::optional<OpDecision> decide_item(const OpCall& call) {
+  if (call.inputs()[0].tensor.numel() != 1) return std::nullopt;
+  OpDecision decision;
+  decision.inputs = {call.replicated(call.inputs()[0].tensor)};
+  return decision;
+}
+
 }  // namespace
 
 void add_reduction_rules(RuleTable& table) {
@@ -246,6 +291,10 @@ void add_reduction_rules(RuleTable& table) {
   }
   for (const auto* name : {"linalg_vector_norm", "norm"}) table.emplace(name, &decide_whole);
   table.emplace("topk", &decide_topk);
+  table.emplace("rot90", &decide_rot90);
+  table.emplace("renorm", &decide_renorm);
+  table.emplace("histc", &decide_histc);
+  table.emplace("_local_scalar_dense", &decide_item);
   table.emplace("cumsum", &decide_cumsum);
   table.emplace("flip", &decide_flip);
   table.emplace("roll", &decide_roll);

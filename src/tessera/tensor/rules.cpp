@@ -14,17 +14,22 @@ Function find_in(const std::unordered_map<std::string_view, Function>& table,
 
 RuleTable make_rules() {
   RuleTable table;
+  add_advanced_index_rules(table);
+  add_batched_rules(table);
   add_convolution_rules(table);
   add_factory_rules(table);
+  add_fft_rules(table);
   add_foreach_rules(table);
   add_index_rules(table);
   add_join_rules(table);
   add_leading_rules(table);
+  add_margin_loss_rules(table);
   add_matmul_rules(table);
   add_network_rules(table);
   add_pointwise_rules(table);
   add_reduction_rules(table);
   add_strided_rules(table);
+  add_view_copy_rules(table);
   add_view_gradient_rules(table);
   add_view_rules(table);
   return table;
@@ -33,6 +38,7 @@ RuleTable make_rules() {
 KernelTable make_kernels() {
   KernelTable table;
   add_batch_norm_kernels(table);
+  add_comparison_kernels(table);
   add_geometry_kernels(table);
   add_gradient_kernels(table);
   add_random_kernels(table);

@@ -12,21 +12,27 @@ struct OpTraits;
 
 // One function per family of ops, each in a file of that name: they add what the family has to the
 // tables.
+void add_advanced_index_rules(RuleTable& table);
+void add_batched_rules(RuleTable& table);
 void add_convolution_rules(RuleTable& table);
 void add_factory_rules(RuleTable& table);
+void add_fft_rules(RuleTable& table);
 void add_foreach_rules(RuleTable& table);
 void add_index_rules(RuleTable& table);
 void add_join_rules(RuleTable& table);
 void add_leading_rules(RuleTable& table);
+void add_margin_loss_rules(RuleTable& table);
 void add_matmul_rules(RuleTable& table);
 void add_network_rules(RuleTable& table);
 void add_pointwise_rules(RuleTable& table);
 void add_reduction_rules(RuleTable& table);
 void add_strided_rules(RuleTable& table);
+void add_view_copy_rules(RuleTable& table);
 void add_view_gradient_rules(RuleTable& table);
 void add_view_rules(RuleTable& table);
 
 void add_batch_norm_kernels(KernelTable& table);
+void add_comparison_kernels(KernelTable& table);
 void add_geometry_kernels(KernelTable& table);
 void add_gradient_kernels(KernelTable& table);
 void add_random_kernels(KernelTable& table);

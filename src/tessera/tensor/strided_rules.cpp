@@ -145,11 +145,22 @@ std::optional<OpDecision> decide_taken(const OpCall& call, const Geometry& view,
   return decision;
 }
 
+bool is_contiguous(const Geometry& view) {
+  std::int64_t stride = 1;
+  for (std::size_t i = view.sizes.size(); i-- > 0;) {
+    if (view.sizes[i] != 1 && view.strides[i] != stride) return false;
+    stride *= view.sizes[i];
+  }
+  return true;
+}
+
 /// The same elements in the same order: `view` under another name.
-std::optional<OpDecision> decide_reordered(const OpCall& call, const at::Tensor& result) {
+std::optional<OpDecision> decide_reordered(const OpCall& call, const Geometry& view,
+                                           const at::Tensor& result) {
   const at::Tensor& base = call.inputs()[0].tensor;
-  if (!base.is_contiguous() || !result.is_contiguous() || base.numel() != result.numel() ||
-      base.storage_offset() != result.storage_offset()) {
+  // What is asked for, not the result, which is a copy for some ops.
+  if (!base.is_contiguous() || !is_contiguous(view) || base.numel() != result.numel() ||
+      view.offset != 0) {
     return std::nullopt;
   }
   const ViewChoice choice = choose_view(call.layout(0), result.sizes().vec());
@@ -198,7 +209,7 @@ std::optional<OpDecision> decide_as_strided(const OpCall& call) {
   if (const auto taken = read_view(call.inputs()[0].tensor, view)) {
     decision = decide_taken(call, view, *taken);
   }
-  if (!decision) decision = decide_reordered(call, result);
+  if (!decision) decision = decide_reordered(call, view, result);
   if (!decision) decision = decide_on_whole(call, view, result);
   decision->strides = {strides_on_meta(result)};
   return decision;

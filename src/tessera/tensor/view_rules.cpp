@@ -250,8 +250,8 @@ std::optional<OpDecision> decide_view_as_complex(const OpCall& call) {
 }  // namespace
 
 void add_view_rules(RuleTable& table) {
-  for (const auto* name : {"view", "_unsafe_view", "_reshape_alias", "reshape", "squeeze",
-                           "unsqueeze", "_reshape_copy", "view_copy"}) {
+  for (const auto* name :
+       {"view", "_unsafe_view", "_reshape_alias", "reshape", "squeeze", "unsqueeze"}) {
     table.emplace(name, &decide_reshape);
   }
   for (const auto* name : {"alias", "detach", "lift_fresh", "lift"}) {
