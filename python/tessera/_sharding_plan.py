@@ -322,13 +322,13 @@ class _ModuleSharding:
             parent, _, name = path.rpartition(".")
             self.root.get_submodule(parent)._modules[name] = instead[id(module)]
         for path, spec in self.outputs.items():
-            self.root.get_submodule(path).register_forward_hook(_output_hook(
-                lambda tensor, spec=spec: _C.reshard_output(tensor, spec)))
+            self.root.get_submodule(path).register_forward_hook(_reshard_hook(spec))
         for path in self.locals:
             self.root.get_submodule(path).register_forward_hook(_output_hook(_C.local_output))
 
     def _separate(self) -> Tuple[Dict[str, ShardingSpec], Dict[str, Sharder]]:
-        specs, sharders = {}, {}
+        specs: Dict[str, ShardingSpec] = {}
+        sharders: Dict[str, Sharder] = {}
         for path, entry in self.plan.plan.items():
             if isinstance(entry, _SPECS):
                 specs[path] = entry
@@ -395,12 +395,12 @@ class _ModuleSharding:
         changed by nobody else."""
         module = self.root.get_submodule(path)
         sharder.check(module)
-        for other, another in self.sharders.items():
-            if other == path:
+        for earlier, another in self.sharders.items():
+            if earlier == path:
                 break
-            if self.root.get_submodule(other) is module:
+            if self.root.get_submodule(earlier) is module:
                 if another is not sharder:
-                    raise InvalidArgument(f"shard_module: '{other}' and '{path}' are the same module, but "
+                    raise InvalidArgument(f"shard_module: '{earlier}' and '{path}' are the same module, but "
                                           "the plan gives it to two Sharders")
                 return
         found = [(_joined(path, name), tensor) for name, tensor in _tensors_below(module)]
@@ -464,3 +464,7 @@ def _output_hook(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable:
         return tree_map_only(torch.Tensor, lambda x: change(x) if _C.is_dtensor(x) else x, outputs)
 
     return hook
+
+
+def _reshard_hook(spec: ShardingSpec) -> Callable:
+    return _output_hook(lambda tensor: _C.reshard_output(tensor, spec))

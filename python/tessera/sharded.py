@@ -135,18 +135,22 @@ class ShardedTensor:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the elements."""
         return self.metadata().tensor_properties.dtype
 
     @property
     def layout(self) -> torch.layout:
+        """torch.strided."""
         return self.metadata().tensor_properties.layout
 
     @property
     def requires_grad(self) -> bool:
+        """Whether the shards do."""
         return self.metadata().tensor_properties.requires_grad
 
     @property
     def shape(self) -> torch.Size:
+        """The global size."""
         return self.metadata().size
 
     def size(self, dim: Optional[int] = None) -> Any:
@@ -162,6 +166,7 @@ class ShardedTensor:
         return self.shape.numel()
 
     def is_pinned(self) -> bool:
+        """Whether the shards are in pinned memory."""
         return self.metadata().tensor_properties.pin_memory
 
     def __repr__(self) -> str:
