@@ -29,6 +29,23 @@ commands_are_explained() {
   expect_output "Usage: ./dev COMMAND"
 }
 
+# Without building anything: what it would build, and what CTest would get.
+test_runs_a_preset() {
+  # shellcheck disable=SC2016  # for the inner shell
+  local script='source "$0" help >/dev/null
+    setup_all() { :; }
+    build_preset() { echo "build $*"; }
+    ctest() { echo "$PWD: ctest $*"; }
+    cmd_test "$@"'
+  cd "$work"
+  expect_pass env TESSERA_JOBS=3 bash -c "$script" "$root/dev" -R 'some thing'
+  expect_output "build dev" "$root: ctest --preset dev --parallel 3 -R some thing"
+  expect_pass env TESSERA_JOBS=3 bash -c "$script" "$root/dev" --preset tsan -L ranks
+  expect_output "build tsan" "$root: ctest --preset tsan --parallel 3 -L ranks"
+  expect_fail 1 bash -c "$script" "$root/dev" --preset
+  expect_output "test: --preset is given without a name; there are dev, asan-ubsan, tsan"
+}
+
 # In another folder, with the arguments as they are given.
 run_uses_the_environment() {
   cd "$work"

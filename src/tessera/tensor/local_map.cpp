@@ -113,7 +113,8 @@ LocalMapCall::LocalMapCall(const LocalMapOptions& options, const MappedLeaves& i
   check_length("in_placements", options.in_placements.size(), inputs.size());
   check_length("in_grad_placements", options.in_grad_placements.size(), inputs.size());
   find_mesh(inputs);
-  c10::SmallVector<Input, 8> checked(inputs.size());
+  c10::SmallVector<Input, 8> checked;
+  checked.resize(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) check_input(i, inputs[i], checked[i]);
   if (mesh_) check_out_placements();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
