@@ -13,27 +13,26 @@ using namespace tessera;
 
 namespace {
 
-/// Layers in pairs: the first is cut by columns, the second by rows, and what is between them, heads or
-/// features, stays cut.
-nn::ParallelPlan tensor_parallel() {
-  return {{"blocks.*.attention.[qkv]*", nn::ColwiseParallel{}},
-          {"blocks.*.attention.output", nn::RowwiseParallel{}},
-          {"blocks.*.mlp.up", nn::ColwiseParallel{}},
-          {"blocks.*.mlp.down", nn::RowwiseParallel{}}};
-}
-
-/// The same, and outside of the pairs a rank holds a part of the sequence, dim 1.
-nn::ParallelPlan sequence_parallel() {
-  const nn::PrepareModuleInput whole{.input_layouts = {Shard(1)},
+/// Layers in pairs: the first is cut by columns, the second by rows, and what is between the two, heads
+/// or features, stays cut. Outside of the pairs activations are placed as `outside` says.
+nn::ParallelPlan layers_in_pairs(const Placement& outside) {
+  const nn::PrepareModuleInput whole{.input_layouts = {outside},
                                      .desired_input_layouts = {Replicate()}};
-  const nn::RowwiseParallel cut{.output_layouts = Shard(1)};
-  return {{"dropout", nn::SequenceParallel{}},
-          {"blocks.*.attention", whole},
+  const nn::RowwiseParallel summed{.output_layouts = outside};
+  return {{"blocks.*.attention", whole},
           {"blocks.*.attention.[qkv]*", nn::ColwiseParallel{}},
-          {"blocks.*.attention.output", cut},
+          {"blocks.*.attention.output", summed},
           {"blocks.*.mlp", whole},
           {"blocks.*.mlp.up", nn::ColwiseParallel{}},
-          {"blocks.*.mlp.down", cut}};
+          {"blocks.*.mlp.down", summed}};
+}
+
+nn::ParallelPlan plan_of(Layers layers) {
+  if (layers == Layers::tensor_parallel) return layers_in_pairs(Replicate());
+  // A rank holds a part of the sequence, dim 1, from the first dropout on.
+  auto plan = layers_in_pairs(Shard(1));
+  plan.emplace_back("dropout", nn::SequenceParallel{});
+  return plan;
 }
 
 }  // namespace
@@ -78,8 +77,7 @@ void spread(Gpt& model, const DeviceMesh& mesh, const Style& style) {
   TESSERA_CHECK(mesh.shape().names() == needed, "style ", to_string(style), " needs a mesh of ",
                 joined(needed, " and "), ", not ", mesh.shape());
   if (style.layers != Layers::none) {
-    const bool cuts_sequence = style.layers == Layers::sequence_parallel;
-    nn::parallelize_module(*model, mesh, cuts_sequence ? sequence_parallel() : tensor_parallel(),
+    nn::parallelize_module(*model, mesh, plan_of(style.layers),
                            {.activations = nn::Activations::distributed, .mesh_dim = "tp"});
   }
   if (style.batches == Batches::fully_sharded) {

@@ -185,6 +185,51 @@ TEST(ParallelizeModuleTest, InputsAndOutputsArePreparedTogether) {
   });
 }
 
+/// Several layers with the same input.
+struct FanImpl : torch::nn::Module {
+  torch::nn::Linear first{nullptr};
+  torch::nn::Linear second{nullptr};
+
+  FanImpl() {
+    first = register_module("first", torch::nn::Linear(6, 4));
+    second = register_module("second", torch::nn::Linear(6, 4));
+  }
+
+  at::Tensor forward(const at::Tensor& x) { return first(x) * second(x); }
+};
+TORCH_MODULE(Fan);
+
+TEST(ParallelizeModuleTest, GradientsOfPreparedInputsAreReducedOnce) {
+  on_every_rank_count([](World& world) {
+    const auto mesh = init_device_mesh("cpu", {world.size()});
+    Fan plain;
+    fill(*plain);
+    const auto x = test::waves({5, 6}).requires_grad_();
+    plain(x * 2).sum().backward();
+    Hooked<Fan> fan;
+    fill(*fan);
+    parallelize_module(*fan, mesh,
+                       {{"", PrepareModuleInput{.input_layouts = {Replicate()},
+                                                .desired_input_layouts = {Replicate()}}},
+                        {"first", ColwiseParallel{}},
+                        {"second", ColwiseParallel{}}},
+                       {.activations = Activations::distributed});
+    const auto input = distribute_tensor(x.detach(), mesh, {Replicate()}).requires_grad_();
+    const auto doubled = input * 2;
+    Placements seen;
+    doubled.register_hook([&](const at::Tensor& gradient) { seen = placements_of(gradient); });
+    const auto loss = fan(doubled).sum();
+    CommDebugMode traffic;
+    {
+      const auto scope = traffic.record();
+      loss.backward();
+    }
+    EXPECT_EQ(seen, Placements{Replicate()});
+    EXPECT_LE(traffic.total_count(), 1) << traffic.table();
+    EXPECT_TRUE(torch::allclose(full_tensor(input.grad()), x.grad()));
+  });
+}
+
 TEST(ParallelizeModuleTest, TensorsThatCannotCrossAreErrors) {
   EXPECT_THAT(
       test::failure_of(2,

@@ -33,7 +33,11 @@ at::Tensor Boundary::cross_one(const at::Tensor& tensor, const Crossing& crossin
   if (crossing.brought_to) {
     Placements placements = placements_of(result);
     placements[static_cast<std::size_t>(mesh_dim)] = *crossing.brought_to;
-    result = redistribute(result, placements);
+    // Where nothing moves too: the gradient comes back placed as the tensor was, by one reduction, and
+    // not as whatever sum the module's layers left.
+    RedistributeOptions options;
+    if (result.requires_grad()) options.backward_dtype = result.scalar_type();
+    result = redistribute(result, placements, options);
   }
   return makes_local ? to_local(result) : result;
 }

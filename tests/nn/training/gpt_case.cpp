@@ -34,6 +34,8 @@ gpt::TrainingOptions small_gpt(const gpt::Text& text) {
 }
 
 void check_gpt(World& world, torch::Dtype dtype, std::int64_t steps) {
+  // The tensors are tiny: several threads per rank would only wait for each other.
+  torch::set_num_threads(1);
   const gpt::Text text(gpt::story());
   gpt::TrainingOptions options = small_gpt(text);
   options.dtype = dtype;
