@@ -47,7 +47,7 @@ class Demo {
   }
 
   void run() {
-    const MeshShape shape = arguments_.mesh.value_or(default_mesh(world_.size()));
+    const MeshShape shape = arguments_.mesh.value_or(default_mesh(world_.size(), arguments_.style));
     TESSERA_CHECK(shape.num_ranks() == world_.size(), "--mesh ", shape, " has ", shape.num_ranks(),
                   " ranks, but there are ", world_.size());
     const DeviceMesh mesh("cpu", shape);

@@ -147,15 +147,15 @@ DemoArguments parse_demo_arguments(int argc, char** argv) {
     arguments.launch.insert(arguments.launch.end(), {"--ranks", std::to_string(*ranks)});
   }
   if (arguments.style && !arguments.mesh && ranks) {
-    // A style of one dim takes all ranks along it.
-    const auto dims = mesh_dims_of(parse_style(*arguments.style));
-    arguments.mesh = dims.size() == 1 ? MeshShape({*ranks}, dims) : default_mesh(*ranks);
+    arguments.mesh = default_mesh(*ranks, arguments.style);
   }
   if (arguments.style && arguments.mesh) check_style(*arguments.mesh, *arguments.style);
   return arguments;
 }
 
-MeshShape default_mesh(std::int64_t ranks) {
+MeshShape default_mesh(std::int64_t ranks, const std::optional<std::string>& style) {
+  const auto dims = style ? mesh_dims_of(parse_style(*style)) : std::vector<std::string>();
+  if (dims.size() == 1) return MeshShape({ranks}, dims);
   if (ranks % 2 != 0) return MeshShape({ranks}, {"dp"});
   return MeshShape({ranks / 2, 2}, {"dp", "tp"});
 }

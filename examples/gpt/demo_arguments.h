@@ -28,8 +28,10 @@ struct DemoArguments {
 /// a style or a number of ranks that do not go together.
 [[nodiscard]] DemoArguments parse_demo_arguments(int argc, char** argv);
 
-/// The mesh for so many ranks where none is given: `dp=N/2,tp=2` for even numbers, otherwise `dp=N`.
-[[nodiscard]] tessera::MeshShape default_mesh(std::int64_t ranks);
+/// The mesh for so many ranks where none is given. A style of one dim takes all of them along it;
+/// otherwise it is `dp=N/2,tp=2` for even numbers, and `dp=N` for odd ones.
+[[nodiscard]] tessera::MeshShape default_mesh(std::int64_t ranks,
+                                              const std::optional<std::string>& style);
 
 /// The style for a mesh where none is given. Throws `tessera::InvalidArgument` for mesh dims that no
 /// style has.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
+#include <thread>
 
 #include <tessera/base/concat.h>
 #include <tessera/base/units.h>
@@ -56,6 +58,14 @@ std::string ranks_are(const World& world) {
   return concat("processes over ", engine);
 }
 
+/// Why more ranks can be slower: `, which share 2 cores`.
+std::string shared_cores(const DeviceMesh& mesh) {
+  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  if (std::string_view(mesh.world().engine()) != "threads" || cores == 0 || mesh.size() <= cores)
+    return "";
+  return cores == 1 ? ", which share one core" : concat(", which share ", cores, " cores");
+}
+
 std::string counted_ranks(const DeviceMesh& mesh) {
   return mesh.size() == 1 ? "one rank" : concat(mesh.size(), " ranks");
 }
@@ -92,6 +102,13 @@ std::string reason(const CommRecord& record) {
   const std::string& cause = record.cause;
   if (cause.starts_with("gather a parameter")) return "parameters, whole for one operation";
   if (cause == "gradients") return "gradients, to their parameters' layouts";
+  if (cause.starts_with("redistribute ")) {
+    return concat("activations, ", cause.substr(std::string_view("redistribute ").size()));
+  }
+  if (cause == "backward of redistribute") return "gradients of activations";
+  if (cause.starts_with("implicit, for ")) {
+    return concat("what ", cause.substr(std::string_view("implicit, for ").size()), " needs");
+  }
   if (cause.empty()) return "asked for by the program";
   return cause;
 }
@@ -227,8 +244,8 @@ std::string closing(const DemoRun& run, const DeviceMesh& mesh, const Look& look
                                      ": at most ", formatted("%.1e", greatest), " apart, ",
                                      formatted("%.0e", run.tolerance), " is allowed.");
   return concat('\n', is_equal ? look.green(verdict) : look.bold(verdict), "\nA step takes ",
-                formatted("%.1f", run.step_ms), " ms on ", counted_ranks(mesh), ", ",
-                formatted("%.1f", run.single_step_ms), " ms on one.\n");
+                formatted("%.1f", run.step_ms), " ms on ", counted_ranks(mesh), shared_cores(mesh),
+                "; ", formatted("%.1f", run.single_step_ms), " ms on one.\n");
 }
 
 }  // namespace gpt
