@@ -85,7 +85,8 @@ const std::vector<OpEntry>& linalg() {
       {"lu", matrices, factors_of_lu},
       {"lu_solve", matrices, solved_by_lu},
       {"lu_unpack", matrices, unpacked_lu},
-      {"matrix_exp", matrices, [](A a) { return R{at::matrix_exp(a[0] * 0.1)}; }, OpCheck::values},
+      {"matrix_exp", matrices, [](A a) { return R{at::matrix_exp((a[0] * 0.1).contiguous())}; },
+       OpCheck::values},
       {"matrix_power", matrices,
        [](A a) {
          return R{at::linalg_matrix_power(a[0], -2), at::linalg_matrix_power(a[0], 0),

@@ -1,5 +1,6 @@
 #include "tessera/base/error.h"
 #include "tessera/plan/op_choice.h"
+#include "tessera/tensor/conversion.h"
 #include "tessera/tensor/op_call.h"
 
 namespace tessera::detail {
@@ -15,6 +16,38 @@ std::optional<Layout> written_layout(const OpCall& call, std::size_t index) {
     }
   }
   return std::nullopt;
+}
+
+/// The choice for these options; nothing when the rule has no way of doing it.
+std::optional<OpDecision> choose(const OpRule& rule, const std::vector<OpInput>& inputs,
+                                 const ChooseOptions& options) {
+  try {
+    OpChoice choice = choose_layouts(rule, inputs, options);
+    OpDecision decision;
+    decision.inputs = std::move(choice.inputs);
+    decision.outputs = std::move(choice.outputs);
+    decision.mean_count = choice.mean_count;
+    return decision;
+  } catch (const InvalidArgument&) {
+    // What is wrong with the call, if anything, the op itself says best.
+    return std::nullopt;
+  }
+}
+
+/// Whether what is written is worked on in a copy, which has the same shards before and after: then it
+/// can be brought back into its own layout.
+bool is_written_to_copies(const OpCall& call, const OpDecision& decision) {
+  const auto& returns = call.traits().returns;
+  for (std::size_t i = 0; i < returns.size(); ++i) {
+    if (!returns[i].argument.has_value()) continue;
+    for (std::size_t input = 0; input < call.inputs().size(); ++input) {
+      if (call.inputs()[input].argument != *returns[i].argument) continue;
+      const Layout& before = decision.inputs[input];
+      const bool is_own = before == call.inputs()[input].meta->layout();
+      if (is_own || gradient_layout(before) != gradient_layout(decision.outputs[i])) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -33,17 +66,12 @@ std::optional<OpDecision> decide(const OpCall& call, const OpRule& rule,
       options.fixed_outputs.push_back(written_layout(call, i));
     }
   }
-  try {
-    OpChoice choice = choose_layouts(rule, inputs, options);
-    OpDecision decision;
-    decision.inputs = std::move(choice.inputs);
-    decision.outputs = std::move(choice.outputs);
-    decision.mean_count = choice.mean_count;
-    return decision;
-  } catch (const InvalidArgument&) {
-    // What is wrong with the call, if anything, the op itself says best.
-    return std::nullopt;
-  }
+  auto decision = choose(rule, inputs, options);
+  if (decision || !call.traits().has_written || call.traits().has_out) return decision;
+  // Adding a number to a sum that is still to be done, or writing along a dim that is cut.
+  options.fixed_outputs.clear();
+  decision = choose(rule, inputs, options);
+  return decision && is_written_to_copies(call, *decision) ? decision : std::nullopt;
 }
 
 }  // namespace tessera::detail

@@ -1,7 +1,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
-#include "tessera/plan/op_choice.h"
+#include "tessera/tensor/conversion.h"
 #include "tessera/tensor/op_call.h"
 #include "tessera/tensor/rules.h"
 
@@ -24,10 +24,10 @@ std::optional<OpDecision> decide_foreach(const OpCall& call) {
     const Layout own = input.meta != nullptr ? input.meta->layout() : call.replicated(input.tensor);
     const auto leader = leaders.find(*input.element);
     if (leader == leaders.end()) {
+      if (input.meta == nullptr) return std::nullopt;
       // A sum that is still to be done passes through some ops only; here it is done first.
-      if (own.has_partial() || input.meta == nullptr) return std::nullopt;
-      leaders.emplace(*input.element, own);
-      decision.inputs.push_back(own);
+      const Layout& summed = leaders.emplace(*input.element, gradient_layout(own)).first->second;
+      decision.inputs.push_back(summed);
     } else if (input.tensor.sizes() == at::IntArrayRef(leader->second.shape())) {
       decision.inputs.push_back(leader->second);
     } else if (input.tensor.numel() == 1) {

@@ -28,7 +28,7 @@ std::optional<OpDecision> decide_index_select(const OpCall& call) {
 /// gather(self, dim, index): other dims pass where both have the same size.
 std::optional<OpDecision> decide_gather(const OpCall& call) {
   const std::int64_t ndim = call.ndim(0);
-  if (ndim == 0 || call.inputs().size() != 2 || call.ndim(1) != ndim) return std::nullopt;
+  if (call.inputs().size() != 2 || call.ndim(1) != ndim) return std::nullopt;
   const std::int64_t dim = wrap_dim(call.integer("dim"), ndim);
   Dims self("a", ndim);
   Dims index = self;
@@ -45,14 +45,15 @@ std::optional<OpDecision> decide_gather(const OpCall& call) {
   }
   return decide(
       call, OpRule::parse(concat("gather: ", self.text(), ", ", index.text(), " -> ", index.text(),
-                                 " | ", joined(whole, " "), ": whole | linear {0}")));
+                                 whole.empty() ? "" : " | ", joined(whole, " "),
+                                 whole.empty() ? "" : ": whole", " | linear {0}")));
 }
 
 /// scatter and its kin: self, index and, unless a number is scattered, a source of at least the
 /// index's shape. Other dims pass where all have the same size.
 std::optional<OpDecision> decide_scatter(const OpCall& call) {
   const std::int64_t ndim = call.ndim(0);
-  if (ndim == 0 || call.inputs().size() > 3) return std::nullopt;
+  if (call.inputs().size() > 3) return std::nullopt;
   const std::int64_t dim = wrap_dim(call.integer("dim"), ndim);
   std::vector<Dims> dims(call.inputs().size());
   std::vector<std::string> whole;
@@ -70,7 +71,8 @@ std::optional<OpDecision> decide_scatter(const OpCall& call) {
   for (const auto& own : dims) inputs.push_back(own.text());
   const bool is_linear = call.traits().base_name == "scatter_add";
   return decide(call, OpRule::parse(concat(call.traits().base_name, ": ", joined(inputs), " -> ",
-                                           dims[0].text(), " | ", joined(whole, " "), ": whole",
+                                           dims[0].text(), whole.empty() ? "" : " | ",
+                                           joined(whole, " "), whole.empty() ? "" : ": whole",
                                            is_linear ? " | linear {0 2}" : "")));
 }
 

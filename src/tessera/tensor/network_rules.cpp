@@ -160,16 +160,17 @@ std::optional<ClassDims> class_dims(std::int64_t ndim) {
 }
 
 /// nll_loss without reduction, or summed, over cut samples; classes are whole. A mean needs the
-/// total weight of all samples, see `run_nll`.
+/// total weight of all samples: here they are whole too, and where they are cut see `run_nll`.
 std::optional<OpDecision> decide_nll(const OpCall& call) {
   const std::int64_t reduction = call.integer("reduction");
   const auto dims = class_dims(call.ndim(0));
-  if (reduction == kMean || !dims) return std::nullopt;
+  if (!dims) return std::nullopt;
   std::vector<std::string> inputs = {dims->scores, dims->classes};
   if (call.inputs().size() == 3) inputs.emplace_back("(c)");
-  return decide(call, OpRule::parse(concat(call.traits().base_name, ": ", joined(inputs), " -> ",
-                                           reduction == kNone ? dims->classes : "()",
-                                           ", () | c: whole | ", dims->samples, ": sum")));
+  return decide(
+      call, OpRule::parse(concat(call.traits().base_name, ": ", joined(inputs), " -> ",
+                                 reduction == kNone ? dims->classes : "()", ", () | c: whole | ",
+                                 dims->samples, reduction == kMean ? ": whole" : ": sum")));
 }
 
 std::optional<OpDecision> decide_nll_backward(const OpCall& call) {
@@ -189,9 +190,13 @@ std::optional<OpDecision> decide_nll_backward(const OpCall& call) {
 /// positions in memory.
 std::optional<OpDecision> decide_attention(const OpCall& call) {
   if (call.ndim(0) != 4 || call.inputs().size() != 3) return std::nullopt;
-  if (call.shape(0)[1] != call.shape(1)[1]) return std::nullopt;
-  auto decision = decide(call, OpRule::parse("attention: (b h q d), (b h k d), (b h k e) -> "
-                                             "(b h q e), (b h q) | q k d e: whole"));
+  // Where several heads of queries share one of keys, all of them are whole.
+  const bool is_grouped = call.shape(0)[1] != call.shape(1)[1];
+  auto decision =
+      decide(call, OpRule::parse(is_grouped ? "attention: (b g q d), (b h k d), (b h k e) -> "
+                                              "(b g q e), (b g q) | g h q k d e: whole"
+                                            : "attention: (b h q d), (b h k d), (b h k e) -> "
+                                              "(b h q e), (b h q) | q k d e: whole"));
   if (!decision) return std::nullopt;
   const auto& query = call.inputs()[0].tensor;
   const std::int64_t heads = query.size(1);
@@ -211,11 +216,16 @@ std::optional<OpDecision> decide_attention(const OpCall& call) {
 
 std::optional<OpDecision> decide_attention_backward(const OpCall& call) {
   if (call.inputs().size() != 6 || call.ndim(0) != 4) return std::nullopt;
-  if (call.shape(1)[1] != call.shape(2)[1]) return std::nullopt;
+  const bool is_grouped = call.shape(1)[1] != call.shape(2)[1];
   const std::vector<at::Tensor> results = {call.inputs()[1].tensor, call.inputs()[2].tensor,
                                            call.inputs()[3].tensor};
   return skipping_empty(
-      decide(call, OpRule::parse("attention_backward: (b h q e), (b h q d), (b h k d), (b h k e), "
+      decide(call,
+             OpRule::parse(is_grouped
+                               ? "attention_backward: (b g q e), (b g q d), (b h k d), (b h k e), "
+                                 "(b g q e), (b g q) -> (b g q d), (b h k d), (b h k e) "
+                                 "| g h q k d e: whole"
+                               : "attention_backward: (b h q e), (b h q d), (b h k d), (b h k e), "
                                  "(b h q e), (b h q) -> (b h q d), (b h k d), (b h k e) "
                                  "| q k d e: whole")),
       call, results);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
@@ -175,8 +176,11 @@ void run_nll(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto reduction = find(traits, *stack, "reduction")->toInt();
   const auto* meta = dtensor_meta(self);
   const bool is_known = self.dim() == 2 || traits.base_name == "nll_loss2d_forward";
-  if (reduction != at::Reduction::Mean || meta == nullptr || !is_known ||
-      (meta->layout().splits(0).empty() && self.dim() == 2)) {
+  const bool is_whole =
+      meta != nullptr &&
+      std::all_of(meta->layout().placements().begin(), meta->layout().placements().end(),
+                  [](const Placement& placement) { return is_replicate(placement); });
+  if (reduction != at::Reduction::Mean || meta == nullptr || !is_known || is_whole) {
     run_planned(op, stack);
     return;
   }

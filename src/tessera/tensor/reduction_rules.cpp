@@ -151,21 +151,6 @@ std::optional<OpDecision> decide_whole(const OpCall& call) {
   return decision;
 }
 
-/// topk: along one dim, of which so many remain.
-std::optional<OpDecision> decide_topk(const OpCall& call) {
-  const std::int64_t ndim = call.ndim(0);
-  if (call.inputs().size() != 1 || ndim == 0) return std::nullopt;
-  const std::int64_t dim = wrap_dim(call.integer("dim"), ndim);
-  if (dim < 0 || dim >= ndim) return std::nullopt;
-  const Dims from("a", ndim);
-  Dims to = from;
-  to[dim] = "k";
-  return decide(call,
-                OpRule::parse(concat("topk: ", from.text(), " -> ", to.text(), ", ", to.text(),
-                                     " | ", from[dim], " k: whole")),
-                {{"k", call.integer("k")}});
-}
-
 /// max and min: of everything, along a dim with indices, or of two tensors.
 std::optional<OpDecision> decide_max(const OpCall& call) {
   if (call.has_argument("other")) return decide_pointwise(call);
@@ -197,6 +182,22 @@ std::optional<OpDecision> decide_scan(const OpCall& call, std::vector<std::int64
              whole.empty() ? "" : concat(" | ", joined(whole, " "), ": whole"),
              is_linear ? " | linear {0}" : "");
   return decide(call, OpRule::parse(text));
+}
+
+/// topk: along one dim, of which so many remain.
+std::optional<OpDecision> decide_topk(const OpCall& call) {
+  const std::int64_t ndim = call.ndim(0);
+  if (call.inputs().size() != 1) return std::nullopt;
+  if (ndim == 0) return decide_scan(call, {});
+  const std::int64_t dim = wrap_dim(call.integer("dim"), ndim);
+  if (dim < 0 || dim >= ndim) return std::nullopt;
+  const Dims from("a", ndim);
+  Dims to = from;
+  to[dim] = "k";
+  return decide(call,
+                OpRule::parse(concat("topk: ", from.text(), " -> ", to.text(), ", ", to.text(),
+                                     " | ", from[dim], " k: whole")),
+                {{"k", call.integer("k")}});
 }
 
 std::optional<OpDecision> decide_softmax(const OpCall& call) {
