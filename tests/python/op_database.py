@@ -8,8 +8,10 @@ same values on every number of ranks.
 
     op_database.py                        everything; exits with 1 when the bars are not met
     op_database.py --write FILE           the same, and writes the table
-    op_database.py --tenth 3              those ops whose number ends in 3
+    op_database.py --tenth 3              a tenth of the ops, drawn with that seed
     op_database.py --ops add,nn.functional.linear --ranks 2 --verbose
+    op_database.py --ranks 4 --records 4.jsonl      a part, and what it found
+    op_database.py --read 1.jsonl,4.jsonl --write FILE    the table of parts that were run
 
 Ops run in worker processes, so that one that crashes or hangs is counted and the others go on.
 """
@@ -29,7 +31,9 @@ import zlib
 MOST_SAMPLES = 10
 OP_LIMIT = 120.0
 LAUNCH_LIMIT = 180.0
-RANKS = (1, 2, 3, 4)
+# The bars: 630 of 637 ops and the six of UNINITIALISED, and of the cases that pass, in percent.
+LEAST_OPS = 636
+LEAST_SHARE = 75.0
 
 # What draws random numbers; looked at in its own way.
 RANDOM = frozenset((
@@ -74,6 +78,12 @@ class Case:
         self.leaves = [leaf.detach().clone().requires_grad_(leaf.requires_grad)
                        if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.generator = random.Random(seed)
+
+    def is_distributed(self):
+        """False for calls without tensors, such as zeros: the op does not meet a DTensor."""
+        import torch
+
+        return any(isinstance(leaf, torch.Tensor) for leaf in self.leaves)
 
     def layouts(self):
         """One placement per tensor; the same on all ranks."""
@@ -226,17 +236,26 @@ def draws(sample):
     return sample.kwargs.get("dropout_p", 0.0) > 0.0 and sample.kwargs.get("training", True)
 
 
+def without_dropout(name, sample):
+    """Attention's samples all have dropout, which the check cannot compare."""
+    if name == "nn.functional.multi_head_attention_forward":
+        sample.args = sample.args[:9] + (0.0,) + sample.args[10:]
+    return sample
+
+
 def check_op(name, op, ranks_list, seed):
-    """Yields one record per number of ranks and sample."""
+    """Yields one record per number of ranks and sample. After ranks have waited for each other in vain there
+    are no more: the op has failed, and every sample might take as long."""
+    hangs = 0
     for index, sample in enumerate(samples_of(op)):
         if draws(sample):
             continue
         try:
-            case = Case(op, sample, 0)
+            case = Case(op, without_dropout(name, sample), 0)
             expected = case.call(plain_leaves(case))
         except Exception:  # Not every sample works on its own.
             continue
-        for ranks in ranks_list:
+        for ranks in ranks_list if hangs == 0 else ():
             case.generator = random.Random(zlib.crc32(f"{seed} {name} {index} {ranks}".encode()))
             begin = time.perf_counter()
             try:
@@ -245,8 +264,10 @@ def check_op(name, op, ranks_list, seed):
                 text = "".join(traceback.format_exception_only(type(error), error)).strip()
                 case.generator = random.Random(zlib.crc32(f"{seed} {name} {index} {ranks}".encode()))
                 result = "error", f"{text[:1500]}; layouts {shown(case, case.layouts())}", 0, []
+                hangs += "in time" in text
             yield dict(zip(("result", "text", "bytes", "fallbacks"), result), op=name, sample=index,
-                       ranks=ranks, seconds=round(time.perf_counter() - begin, 4))
+                       ranks=ranks, is_distributed=case.is_distributed(),
+                       seconds=round(time.perf_counter() - begin, 4))
 
 
 def check_random_op(name, op, ranks_list):
@@ -283,7 +304,7 @@ def check_random_op(name, op, ranks_list):
                 if any(texts) and result == "pass":
                     result, text = "wrong", f"on {ranks} ranks: {texts}"
         yield dict(op=name, sample=index, ranks=0, result=result, text=text, bytes=0, fallbacks=[],
-                   seconds=0)
+                   is_distributed=True, seconds=0)
 
 
 def worker():
@@ -348,7 +369,7 @@ def lost(worker, why):
     text = why if last is None else f"{why} after sample {last['sample']} on {last['ranks']} rank(s)"
     ranks = worker.job["ranks"] if worker.job["op"] not in RANDOM else [0]
     return [dict(op=worker.job["op"], sample=-1, ranks=count, result=why.split()[0], text=text, bytes=0,
-                 fallbacks=[], seconds=0) for count in ranks]
+                 fallbacks=[], is_distributed=True, seconds=0) for count in ranks]
 
 
 def run_jobs(jobs, processes, on_record):
@@ -425,38 +446,60 @@ def summarise(records, names, ranks_list):
         verdicts = [verdict(table.get((name, ranks), [])) for name in names]
         cases = [r for r in records if r["ranks"] == ranks]
         passed = [r for r in cases if r["result"] == "pass"]
-        served = [r for r in passed if not r["fallbacks"]]
+        distributed = [r for r in passed if r["is_distributed"]]
+        served = [r for r in distributed if not r["fallbacks"]]
         summary[ranks] = dict(
             ops=sum(v != "none" for v in verdicts), passed=verdicts.count("pass"),
             wrong=verdicts.count("wrong"), errors=verdicts.count("error"),
             lost=verdicts.count("crash") + verdicts.count("hang"), cases=len(cases),
-            passed_cases=len(passed), by_rule=len(served))
+            passed_cases=len(passed), distributed=len(distributed), by_rule=len(served),
+            silent=sum(r["bytes"] == 0 for r in served),
+            share=100.0 * len(served) / max(1, len(distributed)))
     return table, summary
 
 
-def write_table(path, table, summary, random_table, names, ranks_list, samples):
+INTRODUCTION = """# Conformance
+
+PyTorch 2.13's own op database (`torch.testing._internal.common_methods_invocations.op_db`) on DTensors: every op
+that takes float32 on the CPU, but for sparse ones, with up to {samples} of its samples. Each sample is called with
+plain tensors, and with DTensors on 1, 2, 3 and 4 ranks whose layouts are drawn at random (seed {seed}) among
+Replicate, every Shard dim and Partial. Values must be equal on every rank, and so must the gradients of all inputs
+where the op has any.
+
+The script writes this file; do not edit it. To run it again, {command}:
+
+```
+./dev build
+PYTHONPATH=build/dev/python .venv/bin/python tests/python/op_database.py --write docs/conformance.md
+```
+
+`--ops NAME --ranks N --verbose` looks at one op. The tests run a seeded tenth (`PythonTest.op_database`).
+"""
+
+LEGEND = """
+A case is one sample on one number of ranks. It is served by a rule when no operation in it, forward or backward,
+had to replicate all of its inputs for want of one. Cases without any tensor among their arguments (`zeros`,
+`signal.windows`) meet no DTensor and do not count there. "Nothing moved" is the share of the cases by a rule in
+which no rank received a byte.
+"""
+
+
+def write_table(path, table, summary, random_table, names, ranks_list, arguments):
     with open(path, "w", encoding="utf-8") as file:
         def say(text=""):
             print(text, file=file)
 
-        say("# Conformance")
-        say()
-        say("What `tests/python/op_database.py` finds: every op of PyTorch 2.13's op database that takes "
-            "float32 on the CPU, called with plain tensors and with DTensors whose layouts are drawn at "
-            "random among Replicate, every Shard dim and Partial. Values and gradients must be equal. "
-            f"Up to {samples} samples per op. The file is written by the script; do not edit it.")
-        say()
-        say("| Ranks | Ops | Passed | Wrong values | Errors | Crashes, hangs | Cases passed | By a rule |")
-        say("|---|---|---|---|---|---|---|---|")
+        say(INTRODUCTION.format(samples=MOST_SAMPLES, seed=arguments.seed,
+                                command="which takes about seven minutes on two cores"))
+        say("| Ranks | Ops | Passed | Wrong values | Errors | Crashes, hangs | Cases passed | By a rule "
+            "| Nothing moved |")
+        say("|---|---|---|---|---|---|---|---|---|")
         for ranks in ranks_list:
             s = summary[ranks]
-            share = 100.0 * s["by_rule"] / max(1, s["passed_cases"])
+            silent = 100.0 * s["silent"] / max(1, s["by_rule"])
             say(f"| {ranks} | {s['ops']} | {s['passed']} | {s['wrong']} | {s['errors']} | {s['lost']} | "
-                f"{s['passed_cases']} of {s['cases']} | {share:.1f} % |")
-        say()
-        say("A case is one sample on one number of ranks. It is served by a rule when no operation in it, "
-            "forward or backward, had to replicate its inputs for want of one.")
-        say()
+                f"{s['passed_cases']} of {s['cases']} | {s['share']:.1f} % | {silent:.1f} % |")
+        say(LEGEND)
         say("## Every op")
         say()
         say("Result on each number of ranks; bytes received by all ranks together, over all samples, on "
@@ -500,32 +543,39 @@ def write_table(path, table, summary, random_table, names, ranks_list, samples):
                         f"{record['result']}: {text}")
 
 
-def main():
+def parse_arguments(names):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--ranks", default="1,2,3,4")
     parser.add_argument("--ops", default="", help="names, separated by commas")
-    parser.add_argument("--tenth", type=int, help="0 to 9: only that tenth of the ops")
+    parser.add_argument("--tenth", type=int, help="a seed: only a tenth of the ops")
+    parser.add_argument("--part", default="0/1", help="1/4: the second of four parts of the ops")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2)))
     parser.add_argument("--write", help="the file that gets the table")
     parser.add_argument("--records", help="a file that gets all records, as JSON lines")
+    parser.add_argument("--read", default="", help="such files, separated by commas; nothing is run")
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
-    if arguments.worker:
-        worker()
-        return 0
-    ranks_list = [int(ranks) for ranks in arguments.ranks.split(",")]
-    names = list(load_ops())
+    unknown = [name for name in arguments.ops.split(",") if name and name not in names]
+    if unknown:
+        parser.error(f"no such op: {', '.join(unknown)}")
+    return arguments
+
+
+def chosen(names, arguments):
+    """The ops that the arguments ask for, in the database's order."""
     if arguments.ops:
-        wanted = arguments.ops.split(",")
-        unknown = [name for name in wanted if name not in names]
-        if unknown:
-            parser.error(f"no such op: {', '.join(unknown)}")
-        names = wanted
+        names = arguments.ops.split(",")
     if arguments.tenth is not None:
-        names = [name for i, name in enumerate(names) if i % 10 == arguments.tenth]
+        drawn = set(random.Random(arguments.tenth).sample(names, len(names) // 10))
+        names = [name for name in names if name in drawn]
+    part, parts = (int(number) for number in arguments.part.split("/"))
+    return names[part::parts]
+
+
+def run_all(names, ranks_list, arguments):
+    """Runs the ops and returns all records; shows what fails."""
     jobs = [dict(op=name, ranks=ranks_list, seed=arguments.seed) for name in names]
     records = []
     file = open(arguments.records, "w", encoding="utf-8") if arguments.records else None
@@ -540,28 +590,53 @@ def main():
 
     begin = time.monotonic()
     run_jobs(jobs, arguments.jobs, on_record)
+    print(f"took {time.monotonic() - begin:.0f} s")
+    return records
+
+
+def read_records(files):
+    records = []
+    for path in files.split(","):
+        with open(path, encoding="utf-8") as file:
+            records += [json.loads(line) for line in file]
+    return records
+
+
+def is_good(summary, random_verdicts, is_all):
+    """Prints how the bars are met. Of a part of the ops one may fail, and the share is its own."""
+    good = "wrong" not in random_verdicts
+    for ranks, counts in summary.items():
+        print(f"{ranks} rank(s): {counts['passed']} of {counts['ops']} ops pass, {counts['wrong']} with "
+              f"wrong values, {counts['errors']} with errors, {counts['lost']} crash or hang; "
+              f"{counts['passed_cases']} of {counts['cases']} cases, {counts['share']:.1f} % by a rule")
+        needed = LEAST_OPS if is_all else counts["ops"] - 1
+        good = good and counts["wrong"] == 0 and counts["passed"] >= needed
+        good = good and (counts["share"] >= LEAST_SHARE or not is_all)
+    print(f"random ops: {random_verdicts.count('pass')} of {len(random_verdicts)} the same on all "
+          "numbers of ranks")
+    return good
+
+
+def main():
+    if sys.argv[1:] == ["--worker"]:
+        worker()
+        return 0
+    all_names = list(load_ops())
+    arguments = parse_arguments(all_names)
+    ranks_list = [int(ranks) for ranks in arguments.ranks.split(",")]
+    names = chosen(all_names, arguments)
+    records = (read_records(arguments.read) if arguments.read
+               else run_all(names, ranks_list, arguments))
     ordinary = [name for name in names if name not in RANDOM]
     table, summary = summarise([r for r in records if r["op"] not in RANDOM], ordinary, ranks_list)
     random_table = {}
     for record in records:
         if record["op"] in RANDOM:
             random_table.setdefault(record["op"], []).append(record)
-    is_good = True
-    for ranks, counts in summary.items():
-        share = counts["by_rule"] / max(1, counts["passed_cases"])
-        print(f"{ranks} rank(s): {counts['passed']} of {counts['ops']} ops pass, {counts['wrong']} with "
-              f"wrong values, {counts['errors']} with errors, {counts['lost']} crash or hang; "
-              f"{counts['passed_cases']} of {counts['cases']} cases, {100 * share:.1f} % by a rule")
-        needed = counts["ops"] if arguments.ops else math.floor(counts["ops"] * 630 / 637)
-        is_good = is_good and counts["wrong"] == 0 and counts["passed"] >= needed and (
-            share >= 0.75 or arguments.ops)
-    verdicts = [verdict(entries) for entries in random_table.values()]
-    print(f"random ops: {verdicts.count('pass')} of {len(verdicts)} the same on all numbers of ranks")
-    is_good = is_good and "wrong" not in verdicts
-    print(f"took {time.monotonic() - begin:.0f} s")
     if arguments.write:
-        write_table(arguments.write, table, summary, random_table, ordinary, ranks_list, MOST_SAMPLES)
-    return 0 if is_good else 1
+        write_table(arguments.write, table, summary, random_table, ordinary, ranks_list, arguments)
+    verdicts = [verdict(entries) for entries in random_table.values()]
+    return 0 if is_good(summary, verdicts, names == all_names) else 1
 
 
 if __name__ == "__main__":
