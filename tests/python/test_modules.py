@@ -9,6 +9,7 @@ from torch import nn
 
 import tessera
 from tessera import DTensor, Replicate, Shard, distribute_module, distribute_tensor
+from tessera.debug import CommDebugMode
 from tessera.parallel import (ColwiseParallel, PrepareModuleInput, PrepareModuleInputOutput,
                               PrepareModuleOutput, RowwiseParallel, SequenceParallel, fully_shard,
                               parallelize_module)
@@ -234,3 +235,19 @@ def test_errors_of_plans():
 
     with pytest.warns(UserWarning, match="could not be resolved"):
         tessera.run_ranks(1, unmatched)
+
+
+def test_a_step_sums_once_forth_and_once_back_per_block(on_ranks):
+    nets = [model() for _ in range(4)]
+    styles = {"*.up": ColwiseParallel(use_local_output=False),
+              "*.down": RowwiseParallel(use_local_output=False)}
+
+    def check(mesh):
+        net = distribute_module(parallelize_module(nets[mesh.get_rank()], mesh, styles), mesh)
+        x = distribute_tensor(INPUT, mesh, [Replicate()])
+        with CommDebugMode() as counted:
+            net(x).square().mean().backward()
+        # Two blocks: what `down` contributes, and the gradients of what `up` takes.
+        assert counted.get_total_counts() == (4 if mesh.size() > 1 else 0)
+
+    on_ranks(check)

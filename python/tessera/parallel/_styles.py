@@ -45,6 +45,15 @@ class _Along(NamedTuple):
                 "how it is spread over the others; pass DTensors, and use_local_output=False in styles")
         return _C.from_local(value, self.mesh, (placement,), False, shape, None)
 
+    def reduce_gradient(self, value: torch.Tensor) -> None:
+        """Has contributions to the gradient of a replicated `value` summed here, once for all modules
+        that use it. Left to the operation before it they are often reduce-scattered, and what follows
+        pays for that with many small messages."""
+        # A leaf's gradient is placed anyway, and its hooks would pile up.
+        if value.grad_fn is not None and torch.is_grad_enabled():
+            value.register_hook(lambda gradient: self.placed(gradient, Replicate())
+                                if _C.is_dtensor(gradient) else gradient)
+
     def placed(self, value: torch.Tensor, placement: Placement, async_op: bool = False) -> torch.Tensor:
         """`value` with this placement here."""
         if isinstance(placement, Shard) and placement.dim < 0:
@@ -99,7 +108,10 @@ class _LayerParallel(ParallelStyle):
 
         def prepare_input(owner, inputs, _mesh):
             value = along.distributed(inputs[0], given, _whole_input(owner, inputs[0], given))
-            return (along.placed(value, desired, async_op=True), *inputs[1:])
+            value = along.placed(value, desired, async_op=True)
+            if desired.is_replicate():
+                along.reduce_gradient(value)
+            return (value, *inputs[1:])
 
         def prepare_output(_owner, outputs, _mesh):
             value = along.placed(outputs, wanted, async_op=True)
