@@ -1,5 +1,7 @@
 // The cases of DTensor and local_map as one rank of whatever it is started by: `tensor_ranks NAME`.
 
+#include <string_view>
+
 #include "support/rank_cases.h"
 #include "tensor/local_map_cases.h"
 #include "tensor/op_tables.h"
@@ -19,7 +21,9 @@ void check_local_map(World& world) {
   if (world.size() >= 2) check_masked_mean(world);
   check_random_programs(world, 1000, 10);
   check_sizes_of_results(world);
-  if (world.size() >= 2) check_disagreement_on_sizes(world);
+  // With mpi a failure ends the whole job, even one that a rank has handled.
+  const bool may_fail = std::string_view(world.engine()) != "mpi";
+  if (world.size() >= 2 && may_fail) check_disagreement_on_sizes(world);
 }
 
 void check_redistribute_all(World& world) {

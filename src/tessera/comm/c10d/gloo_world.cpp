@@ -212,6 +212,7 @@ std::shared_ptr<WorldState> make_gloo_world(std::int64_t rank, std::int64_t size
   std::iota(all.begin(), all.end(), std::int64_t{0});
   const auto group = world->group(all);
   group->transport = world->make_transport(*group);
+  group->transport->set_claims(&group->claims);
   self_test(*group->transport, rank, size);
   return world;
 }
