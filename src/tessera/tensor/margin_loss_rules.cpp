@@ -22,6 +22,16 @@ void divide_by(OpDecision& decision, const OpCall& call, std::int64_t samples) {
   };
 }
 
+/// A part without samples contributes nothing; libtorch leaves its sum unset.
+void sum_no_samples_to_zero(OpDecision& decision, const OpCall& call) {
+  const auto position = call.position();
+  if (!position || decision.inputs[0].local_numel(*position) > 0) return;
+  decision.run = [](const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+    op.callBoxed(stack);
+    stack[stack.size() - op.schema().returns().size()].toTensor().zero_();
+  };
+}
+
 /// `target` is one class per sample, or a list of them.
 std::optional<OpDecision> decide_margin(const OpCall& call, std::string_view target,
                                         std::string_view others) {
@@ -36,6 +46,7 @@ std::optional<OpDecision> decide_margin(const OpCall& call, std::string_view tar
       OpRule::parse(concat(call.traits().base_name, ": (n c), ", target, has_weight ? ", (c)" : "",
                            " -> ", is_none ? "(n)" : "()", others, " | c: whole", summed)));
   if (decision && decision->mean_count) divide_by(*decision, call, *decision->mean_count);
+  if (decision && !is_none) sum_no_samples_to_zero(*decision, call);
   return decision;
 }
 
