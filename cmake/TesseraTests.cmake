@@ -87,5 +87,6 @@ macro(_tessera_test_properties function)
   if(TESSERA_SANITIZE)
     math(EXPR arg_TIMEOUT "5 * ${arg_TIMEOUT}")
   endif()
-  set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
+  # Memory that was never written holds a pattern, so that reading it is wrong every time.
+  set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} ENVIRONMENT MALLOC_PERTURB_=165)
 endmacro()

@@ -3,14 +3,13 @@
 #include <cmath>
 
 namespace gpt {
-namespace nn = torch::nn;
 
 AttentionImpl::AttentionImpl(const Config& config) : heads_(config.heads) {
-  query_ = register_module("query", nn::Linear(config.width, config.width));
-  key_ = register_module("key", nn::Linear(config.width, config.width));
-  value_ = register_module("value", nn::Linear(config.width, config.width));
-  output_ = register_module("output", Hooked<nn::Linear>(config.width, config.width));
-  dropout_ = register_module("dropout", nn::Dropout(config.dropout));
+  query_ = register_module("query", torch::nn::Linear(config.width, config.width));
+  key_ = register_module("key", torch::nn::Linear(config.width, config.width));
+  value_ = register_module("value", torch::nn::Linear(config.width, config.width));
+  output_ = register_module("output", Hooked<torch::nn::Linear>(config.width, config.width));
+  dropout_ = register_module("dropout", torch::nn::Dropout(config.dropout));
 }
 
 torch::Tensor AttentionImpl::forward(const torch::Tensor& x) {
@@ -24,9 +23,9 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x) {
 }
 
 MlpImpl::MlpImpl(const Config& config) {
-  up_ = register_module("up", nn::Linear(config.width, 4 * config.width));
-  down_ = register_module("down", Hooked<nn::Linear>(4 * config.width, config.width));
-  dropout_ = register_module("dropout", nn::Dropout(config.dropout));
+  up_ = register_module("up", torch::nn::Linear(config.width, 4 * config.width));
+  down_ = register_module("down", Hooked<torch::nn::Linear>(4 * config.width, config.width));
+  dropout_ = register_module("dropout", torch::nn::Dropout(config.dropout));
 }
 
 torch::Tensor MlpImpl::forward(const torch::Tensor& x) {
@@ -34,10 +33,10 @@ torch::Tensor MlpImpl::forward(const torch::Tensor& x) {
 }
 
 BlockImpl::BlockImpl(const Config& config) {
-  const nn::LayerNormOptions norm({config.width});
-  attention_norm_ = register_module("attention_norm", nn::LayerNorm(norm));
+  const torch::nn::LayerNormOptions norm({config.width});
+  attention_norm_ = register_module("attention_norm", torch::nn::LayerNorm(norm));
   attention_ = register_module("attention", Hooked<Attention>(config));
-  mlp_norm_ = register_module("mlp_norm", nn::LayerNorm(norm));
+  mlp_norm_ = register_module("mlp_norm", torch::nn::LayerNorm(norm));
   mlp_ = register_module("mlp", Hooked<Mlp>(config));
 }
 
@@ -47,13 +46,14 @@ torch::Tensor BlockImpl::forward(const torch::Tensor& x) {
 }
 
 GptImpl::GptImpl(const Config& config) : config_(config) {
-  tokens_ = register_module("tokens", nn::Embedding(config.vocabulary, config.width));
-  positions_ = register_module("positions", nn::Embedding(config.context, config.width));
+  tokens_ = register_module("tokens", torch::nn::Embedding(config.vocabulary, config.width));
+  positions_ = register_module("positions", torch::nn::Embedding(config.context, config.width));
   places_ = register_buffer("places", torch::arange(config.context));
-  dropout_ = register_module("dropout", Hooked<nn::Dropout>(config.dropout));
-  blocks_ = register_module("blocks", nn::ModuleList());
+  dropout_ = register_module("dropout", Hooked<torch::nn::Dropout>(config.dropout));
+  blocks_ = register_module("blocks", torch::nn::ModuleList());
   for (std::int64_t i = 0; i < config.layers; ++i) blocks_->push_back(Block(config));
-  norm_ = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({config.width})));
+  norm_ =
+      register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({config.width})));
 }
 
 torch::Tensor GptImpl::forward(const torch::Tensor& tokens) {

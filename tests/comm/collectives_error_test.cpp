@@ -11,10 +11,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-using Collective = std::function<void(const Group&)>;
+using CollectiveCall = std::function<void(const Group&)>;
 
 /// Expects `InvalidArgument` with exactly this text on every rank, and a group that still works.
-void expect_refused(std::int64_t ranks, const Collective& call, const std::string& text) {
+void expect_refused(std::int64_t ranks, const CollectiveCall& call, const std::string& text) {
   SCOPED_TRACE(text);
   run_ranks(
       ranks,

@@ -13,12 +13,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-using Collective = std::function<void(const Group&)>;
+using CollectiveCall = std::function<void(const Group&)>;
 
 /// Rank 0 makes one call, the others another: everybody gets a `CommError` that shows both, and the
 /// group cannot be used any more.
-void expect_mismatch(const Collective& first, const Collective& others, const std::string& shown,
-                     const std::string& other_shown) {
+void expect_mismatch(const CollectiveCall& first, const CollectiveCall& others,
+                     const std::string& shown, const std::string& other_shown) {
   SCOPED_TRACE(shown + " against " + other_shown);
   for (const std::int64_t ranks : {2, 3}) {
     run_ranks(
@@ -167,7 +167,7 @@ TEST(CollectivesMismatchTest, MessagesMustFitTogether) {
 }
 
 TEST(CollectivesMismatchTest, AWrongCallOfOneRankFailsOnAll) {
-  const std::vector<std::pair<Collective, Collective>> calls = {
+  const std::vector<std::pair<CollectiveCall, CollectiveCall>> calls = {
       {[](const Group& group) { (void)all_reduce(at::ones({2}), ReduceOp::bor, group); },
        [](const Group& group) { (void)all_reduce(at::ones({2}), ReduceOp::sum, group); }},
       {[](const Group& group) { (void)all_gather(at::ones({2}), 3, group); },

@@ -8,18 +8,15 @@
 #include <gtest/gtest.h>
 
 #include "base/throws_invalid_argument.h"
+#include "support/named_mesh.h"
 #include "tessera/base/concat.h"
 #include "tessera/layout/layout.h"
 
 namespace tessera {
 namespace {
 
+using test::mesh_2x2;
 using test::throws_invalid_argument;
-
-const MeshShape& mesh_2x2() {
-  static const MeshShape mesh({2, 2}, {"dp", "tp"});
-  return mesh;
-}
 
 TEST(LayoutErrorTest, TheNumberOfPlacementsMustBeThatOfMeshDims) {
   EXPECT_THAT([] { return Layout(mesh_2x2(), {Shard(0)}, {8}); },

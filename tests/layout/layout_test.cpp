@@ -11,19 +11,16 @@
 #include <gtest/gtest.h>
 
 #include "layout/layout_oracle.h"
+#include "support/named_mesh.h"
 #include "tessera/base/concat.h"
 
 namespace tessera {
 namespace {
 
 using test::Indices;
+using test::mesh_2x2;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-const MeshShape& mesh_2x2() {
-  static const MeshShape mesh({2, 2}, {"dp", "tp"});
-  return mesh;
-}
 
 /// The indices of tensor dim 0 at every position of the mesh.
 std::vector<Indices> rows(const Layout& layout) {

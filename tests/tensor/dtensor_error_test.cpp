@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "support/rank_test.h"
+#include "tensor/samples.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/factories.h"
 #include "tessera/tensor/implicit_replication.h"
@@ -12,13 +13,9 @@
 namespace tessera {
 namespace {
 
-using testing::HasSubstr;
+using test::counted;
 
-at::Tensor counted(const std::vector<std::int64_t>& sizes) {
-  std::int64_t count = 1;
-  for (const auto size : sizes) count *= size;
-  return torch::arange(count, torch::kFloat).reshape(sizes);
-}
+using testing::HasSubstr;
 
 /// What `fn` throws on two ranks; every rank must throw it by itself.
 std::string error_of(const std::function<void(const DeviceMesh&)>& fn) {
@@ -37,8 +34,8 @@ std::string error_of(const std::function<void(const DeviceMesh&)>& fn) {
 
 TEST(DTensorErrorTest, StrictModeNamesTheCallTheArgumentAndTheRemedy) {
   EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
-                const auto a = distribute_tensor(counted({4, 4}), mesh, {Shard(0)});
-                const auto b = distribute_tensor(counted({4, 4}), mesh, {Shard(1)});
+                const auto a = distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(0)});
+                const auto b = distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(1)});
                 const StrictGuard strict;
                 (void)(a + b);
               }),
@@ -52,8 +49,8 @@ TEST(DTensorErrorTest, StrictModeShowsMatricesOfAMeshOfTwoDims) {
   std::string text;
   run_ranks(4, [&](World& world) {
     const auto mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
-    const auto a = distribute_tensor(counted({8, 6}), mesh, {Shard(0), Replicate()});
-    const auto b = distribute_tensor(counted({6, 4}), mesh, {Shard(0), Shard(1)});
+    const auto a = distribute_tensor(counted({8, 6}, at::kFloat), mesh, {Shard(0), Replicate()});
+    const auto b = distribute_tensor(counted({6, 4}, at::kFloat), mesh, {Shard(0), Shard(1)});
     const StrictGuard strict;
     try {
       (void)torch::mm(a, b);
@@ -67,7 +64,7 @@ TEST(DTensorErrorTest, StrictModeShowsMatricesOfAMeshOfTwoDims) {
 
 TEST(DTensorErrorTest, StrictModeRefusesOpsWithoutARule) {
   EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
-                const auto a = distribute_tensor(counted({4, 4}), mesh, {Shard(0)});
+                const auto a = distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(0)});
                 const StrictGuard strict;
                 (void)torch::histc(a);
               }),
@@ -77,8 +74,8 @@ TEST(DTensorErrorTest, StrictModeRefusesOpsWithoutARule) {
 TEST(DTensorErrorTest, StrictModeAllowsWhatStaysAndCanBeLeft) {
   run_ranks(2, [](World&) {
     const auto mesh = init_device_mesh("cpu", {2});
-    const auto a = distribute_tensor(counted({4, 4}), mesh, {Shard(0)});
-    const auto b = distribute_tensor(counted({4, 4}), mesh, {Shard(1)});
+    const auto a = distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(0)});
+    const auto b = distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(1)});
     const StrictGuard strict;
     EXPECT_TRUE(StrictGuard::is_enabled());
     EXPECT_NO_THROW((void)(a * a).relu().sum(1));
@@ -90,26 +87,29 @@ TEST(DTensorErrorTest, StrictModeAllowsWhatStaysAndCanBeLeft) {
 TEST(DTensorErrorTest, StrictModeLetsStatisticsReduce) {
   test::on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
-    const auto a = distribute_tensor(counted({5, 4}), mesh, {Shard(0)});
+    const auto a = distribute_tensor(counted({5, 4}, at::kFloat), mesh, {Shard(0)});
     const auto labels =
         distribute_tensor(torch::tensor({0, 3, 1, 2, 2}, torch::kLong), mesh, {Shard(0)});
     const StrictGuard strict;
-    EXPECT_TRUE(torch::allclose(full_tensor(a.norm()), counted({5, 4}).norm()));
-    EXPECT_TRUE(torch::allclose(full_tensor(a.norm(3, 0)), counted({5, 4}).norm(3, 0)));
-    EXPECT_TRUE(torch::allclose(full_tensor(a.std(0)), counted({5, 4}).std(0)));
-    EXPECT_TRUE(torch::allclose(full_tensor(a.mean()), counted({5, 4}).mean()));
-    EXPECT_TRUE(torch::allclose(full_tensor(a.logsumexp(0)), counted({5, 4}).logsumexp(0)));
+    EXPECT_TRUE(torch::allclose(full_tensor(a.norm()), counted({5, 4}, at::kFloat).norm()));
+    EXPECT_TRUE(torch::allclose(full_tensor(a.norm(3, 0)), counted({5, 4}, at::kFloat).norm(3, 0)));
+    EXPECT_TRUE(torch::allclose(full_tensor(a.std(0)), counted({5, 4}, at::kFloat).std(0)));
+    EXPECT_TRUE(torch::allclose(full_tensor(a.mean()), counted({5, 4}, at::kFloat).mean()));
+    EXPECT_TRUE(
+        torch::allclose(full_tensor(a.logsumexp(0)), counted({5, 4}, at::kFloat).logsumexp(0)));
     EXPECT_TRUE(torch::allclose(full_tensor(torch::nll_loss(a, labels)),
-                                torch::nll_loss(counted({5, 4}), full_tensor(labels))));
-    EXPECT_TRUE(torch::allclose(full_tensor(torch::cross_entropy_loss(a, labels)),
-                                torch::cross_entropy_loss(counted({5, 4}), full_tensor(labels))));
+                                torch::nll_loss(counted({5, 4}, at::kFloat), full_tensor(labels))));
+    EXPECT_TRUE(torch::allclose(
+        full_tensor(torch::cross_entropy_loss(a, labels)),
+        torch::cross_entropy_loss(counted({5, 4}, at::kFloat), full_tensor(labels))));
   });
 }
 
 TEST(DTensorErrorTest, PlainTensorsDoNotMix) {
   EXPECT_THAT(
       error_of([](const DeviceMesh& mesh) {
-        (void)(distribute_tensor(counted({4, 4}), mesh, {Shard(0)}) + counted({4, 4}));
+        (void)(distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(0)}) +
+               counted({4, 4}, at::kFloat));
       }),
       HasSubstr("aten::add.Tensor: got mixed torch.Tensor and DTensor: argument 'other' is a "
                 "plain tensor f32[4,4] (plain), others are DTensors on"));
@@ -117,7 +117,7 @@ TEST(DTensorErrorTest, PlainTensorsDoNotMix) {
 
 TEST(DTensorErrorTest, ResultsOfDTensorsDoNotGoToPlainTensors) {
   const auto x = [](const DeviceMesh& mesh) {
-    return distribute_tensor(counted({4, 4}), mesh, {Shard(0)});
+    return distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(0)});
   };
   const std::vector<std::function<void(const DeviceMesh&, at::Tensor&)>> all = {
       [&](const DeviceMesh& mesh, at::Tensor& out) { at::add_out(out, x(mesh), x(mesh)); },
@@ -153,30 +153,32 @@ TEST(DTensorErrorTest, ResultsOfDTensorsDoNotGoToPlainTensors) {
 TEST(DTensorErrorTest, ResultsOfPlainTensorsDoNotGoToDTensors) {
   EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
                 auto out = zeros({4, 4}, mesh, {Shard(0)});
-                at::add_out(out, counted({4, 4}), counted({4, 4}));
+                at::add_out(out, counted({4, 4}, at::kFloat), counted({4, 4}, at::kFloat));
               }),
               HasSubstr("aten::add.out: got mixed torch.Tensor and DTensor: argument 'self' is a "
                         "plain tensor f32[4,4] (plain)"));
 }
 
 TEST(DTensorErrorTest, ElementsAreNotSelectedByPlainMasks) {
-  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
-                (void)zeros({4, 4}, mesh, {Shard(0)}).masked_select(counted({4, 4}).gt(3));
-              }),
-              HasSubstr("aten::masked_select: got mixed torch.Tensor and DTensor: argument 'mask' "
-                        "is a plain tensor bool[4,4] (plain)"));
-  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
-                (void)counted({4, 4}).masked_select(zeros({4, 4}, mesh, {Shard(0)}).gt(3));
-              }),
-              HasSubstr("argument 'self' is a plain tensor f32[4,4] (plain)"));
+  EXPECT_THAT(
+      error_of([](const DeviceMesh& mesh) {
+        (void)zeros({4, 4}, mesh, {Shard(0)}).masked_select(counted({4, 4}, at::kFloat).gt(3));
+      }),
+      HasSubstr("aten::masked_select: got mixed torch.Tensor and DTensor: argument 'mask' "
+                "is a plain tensor bool[4,4] (plain)"));
+  EXPECT_THAT(
+      error_of([](const DeviceMesh& mesh) {
+        (void)counted({4, 4}, at::kFloat).masked_select(zeros({4, 4}, mesh, {Shard(0)}).gt(3));
+      }),
+      HasSubstr("argument 'self' is a plain tensor f32[4,4] (plain)"));
 }
 
 TEST(DTensorErrorTest, MeshesDoNotMix) {
   EXPECT_THAT(
       error_of([](const DeviceMesh& mesh) {
         const auto other = init_device_mesh("cpu", {1, 2});
-        (void)(distribute_tensor(counted({4}), mesh, {Shard(0)}) +
-               distribute_tensor(counted({4}), other, {Replicate(), Shard(0)}));
+        (void)(distribute_tensor(counted({4}, at::kFloat), mesh, {Shard(0)}) +
+               distribute_tensor(counted({4}, at::kFloat), other, {Replicate(), Shard(0)}));
       }),
       HasSubstr("all DTensors of an operation must be on the same mesh: redistribute(x, mesh, "
                 "placements) moves them"));
@@ -205,6 +207,31 @@ TEST(DTensorErrorTest, PlainTensorsWithGradientsOrWrittenStayErrors) {
                 torch::zeros({4}).add_(zeros({4}, mesh, {Shard(0)}));
               }),
               mixed);
+}
+
+TEST(DTensorErrorTest, GradientsOfPartsAreAsLargeAsTheParts) {
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                const auto x = distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(0)});
+                (void)to_local(x, {.grad_placements = Placements{Replicate()}});
+              }),
+              HasSubstr("to_local: grad_placements: the gradient of [4,4][S(0)] on [dp=2], cannot "
+                        "be R along mesh dim 0: every rank computes that of its own part; write "
+                        "S(0) there, as the tensor is"));
+  EXPECT_THAT(error_of([](const DeviceMesh& mesh) {
+                (void)from_local(counted({4, 4}, at::kFloat), mesh, {Partial()},
+                                 {.grad_placements = Placements{Shard(1)}});
+              }),
+              HasSubstr("from_local: grad_placements: the gradient of [4,4][P(sum)] on [dp=2], "
+                        "cannot be S(1) along mesh dim 0: every rank computes one as large as the "
+                        "tensor; write R there if all compute the same, P(sum) or P(avg) if theirs "
+                        "add up"));
+  run_ranks(2, [](World&) {
+    const auto mesh = init_device_mesh("cpu", {2}, {"dp"});
+    const auto x =
+        distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(1)}).requires_grad_(true);
+    to_local(x, {.grad_placements = Placements{Shard(-1)}}).sum().backward();
+    EXPECT_EQ(placements_of(x.grad()), Placements{Shard(1)});
+  });
 }
 
 TEST(DTensorErrorTest, GeneratorsAreRefused) {
@@ -239,7 +266,7 @@ TEST(DTensorErrorTest, ResizingIsRefused) {
 TEST(DTensorErrorTest, SparseAndQuantizedResultsAreRefused) {
   EXPECT_THAT(
       error_of([](const DeviceMesh& mesh) {
-        (void)distribute_tensor(counted({4, 4}), mesh, {Shard(0)}).to_sparse();
+        (void)distribute_tensor(counted({4, 4}, at::kFloat), mesh, {Shard(0)}).to_sparse();
       }),
       testing::AllOf(HasSubstr("the result is a tensor of Sparse layout and dtype Float, but "
                                "DTensors are dense and not quantized"),
@@ -263,7 +290,7 @@ TEST(DTensorErrorTest, OrthogonalInitialisationMakesPlainTensors) {
 TEST(DTensorErrorTest, PrintsItselfAndItsPart) {
   run_ranks(2, [](World& world) {
     const auto mesh = init_device_mesh("cpu", {2}, {"dp"});
-    const auto text = to_string(distribute_tensor(counted({3, 2}), mesh, {Shard(0)}));
+    const auto text = to_string(distribute_tensor(counted({3, 2}, at::kFloat), mesh, {Shard(0)}));
     EXPECT_THAT(text, HasSubstr(world.rank() == 0
                                     ? "DTensor f32[3,2][S(0)] on [dp=2], rank 0 holds [2,2]:"
                                     : "DTensor f32[3,2][S(0)] on [dp=2], rank 1 holds [1,2]:"));

@@ -3,25 +3,16 @@
 #include <torch/torch.h>
 
 #include "support/rank_test.h"
+#include "tensor/samples.h"
 #include "tessera/comm/traffic.h"
 #include "tessera/tensor/dtensor.h"
 
 namespace tessera {
 namespace {
 
+using test::meshes_of;
 using test::on_every_rank_count;
-
-at::Tensor counted(const std::vector<std::int64_t>& sizes) {
-  std::int64_t count = 1;
-  for (const auto size : sizes) count *= size;
-  return (torch::arange(count, torch::kDouble) * 1.7).sin().reshape(sizes);
-}
-
-std::vector<DeviceMesh> meshes_of(const World& world) {
-  std::vector<DeviceMesh> meshes = {init_device_mesh("cpu", {world.size()})};
-  if (world.size() == 4) meshes.push_back(init_device_mesh("cpu", {2, 2}));
-  return meshes;
-}
+using test::waves;
 
 const std::vector<Placement>& some_placements() {
   static const std::vector<Placement> all = {
@@ -44,7 +35,7 @@ bool can_move(const Placement& from, const Placement& to) {
 
 TEST(DTensorGradientTest, GoesBackThroughEveryPairOfLayouts) {
   on_every_rank_count([](World& world) {
-    const auto x = counted({6, 5});
+    const auto x = waves({6, 5});
     for (const auto& mesh : meshes_of(world)) {
       const auto ndim = static_cast<std::size_t>(mesh.ndim());
       for (const auto& from : some_placements()) {
@@ -78,12 +69,12 @@ TEST(DTensorGradientTest, OfALeafIsPlacedLikeTheLeaf) {
         for (const Placement& other :
              {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {
           const auto w =
-              distribute_tensor(counted({4, 6}), mesh, Placements(ndim, own)).requires_grad_(true);
-          const auto x = distribute_tensor(counted({5, 4}), mesh, Placements(ndim, other));
+              distribute_tensor(waves({4, 6}), mesh, Placements(ndim, own)).requires_grad_(true);
+          const auto x = distribute_tensor(waves({5, 4}), mesh, Placements(ndim, other));
           torch::mm(x, w).square().sum().backward();
           EXPECT_EQ(placements_of(w.grad()), as_gradient(placements_of(w)));
-          const auto plain = counted({4, 6}).requires_grad_(true);
-          torch::mm(counted({5, 4}), plain).square().sum().backward();
+          const auto plain = waves({4, 6}).requires_grad_(true);
+          torch::mm(waves({5, 4}), plain).square().sum().backward();
           EXPECT_TRUE(torch::allclose(full_tensor(w.grad()), plain.grad()));
         }
       }
@@ -94,8 +85,8 @@ TEST(DTensorGradientTest, OfALeafIsPlacedLikeTheLeaf) {
 TEST(DTensorGradientTest, OfAReplicatedWeightIsReducedOnce) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
-    const auto w = distribute_tensor(counted({4, 6}), mesh, {Replicate()}).requires_grad_(true);
-    const auto x = distribute_tensor(counted({8, 4}), mesh, {Shard(0)});
+    const auto w = distribute_tensor(waves({4, 6}), mesh, {Replicate()}).requires_grad_(true);
+    const auto x = distribute_tensor(waves({8, 4}), mesh, {Shard(0)});
     const auto loss = (torch::mm(x, w) + torch::mm(x * 2, w)).sum();
     CommDebugMode traffic;
     {
@@ -112,13 +103,13 @@ TEST(DTensorGradientTest, AddsUpOverSeveralPasses) {
       const auto ndim = static_cast<std::size_t>(mesh.ndim());
       for (const auto& own : some_placements()) {
         const auto w =
-            distribute_tensor(counted({5, 3}), mesh, Placements(ndim, own)).requires_grad_(true);
-        const auto x = distribute_tensor(counted({5, 3}), mesh, Placements(ndim, Shard(1)));
+            distribute_tensor(waves({5, 3}), mesh, Placements(ndim, own)).requires_grad_(true);
+        const auto x = distribute_tensor(waves({5, 3}), mesh, Placements(ndim, Shard(1)));
         for (int pass = 0; pass < 3; ++pass) {
           const auto loss = (w * x).sum() + w.exp().sum();
           loss.backward();
         }
-        const auto expected = 3 * (counted({5, 3}) + counted({5, 3}).exp());
+        const auto expected = 3 * (waves({5, 3}) + waves({5, 3}).exp());
         EXPECT_TRUE(torch::allclose(full_tensor(w.grad()), expected));
         EXPECT_EQ(placements_of(w.grad()), as_gradient(placements_of(w)));
       }
@@ -135,12 +126,12 @@ TEST(DTensorGradientTest, TwoPassesThroughOneGraph) {
       loss.backward();
       return w.grad();
     };
-    const auto plain = counted({4, 6}).requires_grad_(true);
-    const auto expected = run(plain, counted({5, 4}));
+    const auto plain = waves({4, 6}).requires_grad_(true);
+    const auto expected = run(plain, waves({5, 4}));
     for (const Placement& placement :
          {Placement(Shard(0)), Placement(Shard(1)), Placement(Replicate())}) {
-      const auto w = distribute_tensor(counted({4, 6}), mesh, {placement}).requires_grad_(true);
-      const auto gradient = run(w, distribute_tensor(counted({5, 4}), mesh, {Shard(0)}));
+      const auto w = distribute_tensor(waves({4, 6}), mesh, {placement}).requires_grad_(true);
+      const auto gradient = run(w, distribute_tensor(waves({5, 4}), mesh, {Shard(0)}));
       EXPECT_TRUE(torch::allclose(full_tensor(gradient), expected));
     }
   });
@@ -149,7 +140,7 @@ TEST(DTensorGradientTest, TwoPassesThroughOneGraph) {
 TEST(DTensorGradientTest, FromLocalAndToLocalDifferentiateTwice) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
-    auto local = (counted({2, 3}) + static_cast<double>(world.rank())).requires_grad_(true);
+    auto local = (waves({2, 3}) + static_cast<double>(world.rank())).requires_grad_(true);
     const auto d = from_local(local, mesh, {Shard(0)});
     const auto back = to_local(d * d * d);
     const auto first = torch::autograd::grad({back.sum()}, {local}, {}, true, true)[0];

@@ -7,26 +7,16 @@
 #include <torch/torch.h>
 
 #include "support/rank_test.h"
+#include "tensor/samples.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/factories.h"
 
 namespace tessera {
 namespace {
 
+using test::meshes_of;
 using test::on_every_rank_count;
-
-at::Tensor counted(const std::vector<std::int64_t>& sizes) {
-  std::int64_t count = 1;
-  for (const auto size : sizes) count *= size;
-  return (torch::arange(count, torch::kDouble) * 1.7).sin().reshape(sizes);
-}
-
-/// The mesh of all ranks, and of 2 x 2 if there are four.
-std::vector<DeviceMesh> meshes_of(const World& world) {
-  std::vector<DeviceMesh> meshes = {init_device_mesh("cpu", {world.size()})};
-  if (world.size() == 4) meshes.push_back(init_device_mesh("cpu", {2, 2}));
-  return meshes;
-}
+using test::waves;
 
 Placements everywhere(const DeviceMesh& mesh, const Placement& placement) {
   return Placements(static_cast<std::size_t>(mesh.ndim()), placement);
@@ -42,7 +32,7 @@ TEST(KnownFaultsTest, MeanOverUnevenShards) {
   on_every_rank_count([](World& world) {
     for (const auto& mesh : meshes_of(world)) {
       for (const std::int64_t rows : {1, 2, 5, 7, 9}) {
-        const auto x = counted({rows, 3});
+        const auto x = waves({rows, 3});
         const auto d = distribute_tensor(x, mesh, everywhere(mesh, Shard(0)));
         expect_close(d.mean(), x.mean());
         expect_close(d.mean(0), x.mean(0));
@@ -55,7 +45,7 @@ TEST(KnownFaultsTest, MeanOverUnevenShards) {
 TEST(KnownFaultsTest, GradientOfAMeanOverUnevenShards) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
-    const auto d = distribute_tensor(counted({5, 3}), mesh, {Shard(0)}).requires_grad_(true);
+    const auto d = distribute_tensor(waves({5, 3}), mesh, {Shard(0)}).requires_grad_(true);
     d.mean().backward();
     expect_close(d.grad(), torch::full({5, 3}, 1.0 / 15, torch::kDouble));
   });
@@ -64,7 +54,7 @@ TEST(KnownFaultsTest, GradientOfAMeanOverUnevenShards) {
 TEST(KnownFaultsTest, ANumberIsAddedToAPartialOnce) {
   on_every_rank_count([](World& world) {
     for (const auto& mesh : meshes_of(world)) {
-      const auto x = counted({4, 3});
+      const auto x = waves({4, 3});
       for (const auto op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::min}) {
         const auto d = distribute_tensor(x, mesh, everywhere(mesh, Partial(op)));
         expect_close(d + 3, x + 3);
@@ -79,7 +69,7 @@ TEST(KnownFaultsTest, ANumberIsAddedToAPartialOnce) {
 TEST(KnownFaultsTest, NormsOfAPartialAndOverShards) {
   on_every_rank_count([](World& world) {
     for (const auto& mesh : meshes_of(world)) {
-      const auto x = counted({5, 3});
+      const auto x = waves({5, 3});
       const double infinity = std::numeric_limits<double>::infinity();
       for (const Placement& placement : {Placement(Partial()), Placement(Partial(ReduceOp::avg)),
                                          Placement(Shard(0)), Placement(Shard(1))}) {
@@ -98,7 +88,7 @@ TEST(KnownFaultsTest, GreatestAndLeastOverEmptyShards) {
   on_every_rank_count([](World& world) {
     for (const auto& mesh : meshes_of(world)) {
       // All values on one side of 0, so that a 0 from an empty part would win.
-      for (const auto& x : {counted({2, 3}) - 5, counted({1, 4}) + 5}) {
+      for (const auto& x : {waves({2, 3}) - 5, waves({1, 4}) + 5}) {
         const auto d = distribute_tensor(x, mesh, everywhere(mesh, Shard(0)));
         expect_close(d.max(), x.max());
         expect_close(d.min(), x.min());
@@ -117,7 +107,7 @@ TEST(KnownFaultsTest, GreatestAndLeastOverEmptyShards) {
 TEST(KnownFaultsTest, ReplicateBecomesPartialOfAnyOp) {
   on_every_rank_count([](World& world) {
     for (const auto& mesh : meshes_of(world)) {
-      const auto x = counted({5, 2}) - 3;
+      const auto x = waves({5, 2}) - 3;
       for (const auto op :
            {ReduceOp::sum, ReduceOp::avg, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
         for (const Placement& source : {Placement(Replicate()), Placement(Shard(0))}) {
@@ -136,7 +126,7 @@ TEST(KnownFaultsTest, PartialOfAnyOpBecomesAShard) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
     const auto rank = static_cast<double>(world.rank());
     const auto size = static_cast<double>(world.size());
-    const auto x = counted({5, 3});
+    const auto x = waves({5, 3});
     struct Expected {
       ReduceOp op;
       at::Tensor whole;
@@ -156,7 +146,7 @@ TEST(KnownFaultsTest, PartialOfAnyOpBecomesAShard) {
 TEST(KnownFaultsTest, FiveOverFour) {
   run_ranks(4, [](World& world) {
     const auto mesh = init_device_mesh("cpu", {4});
-    const auto x = counted({5, 2});
+    const auto x = waves({5, 2});
     const auto d = distribute_tensor(x, mesh, {Shard(0)});
     const std::int64_t held[] = {2, 2, 1, 0};
     EXPECT_EQ(to_local(d).size(0), held[world.rank()]);
@@ -164,7 +154,7 @@ TEST(KnownFaultsTest, FiveOverFour) {
     expect_close(d, x);
     expect_close(d * 2 + d, x * 3);
     expect_close(d.sum(0), x.sum(0));
-    const auto w = counted({2, 3});
+    const auto w = waves({2, 3});
     expect_close(torch::mm(d, distribute_tensor(w, mesh, {Replicate()})), torch::mm(x, w));
     expect_close(torch::softmax(d, 0), torch::softmax(x, 0));
     expect_close(redistribute(d, {Shard(1)}), x);
@@ -179,7 +169,7 @@ TEST(KnownFaultsTest, IndicesOutsideOfAnEmbeddingAreAnError) {
     for (const std::int64_t index : {-1, 7}) {
       const auto message = test::failure_of(3, [&](World&) {
         const auto mesh = init_device_mesh("cpu", {3});
-        const auto weight = distribute_tensor(counted({7, 2}), mesh, {placement});
+        const auto weight = distribute_tensor(waves({7, 2}), mesh, {placement});
         const auto indices = distribute_tensor(
             torch::tensor({0, static_cast<int>(index)}, torch::kLong), mesh, {Replicate()});
         (void)full_tensor(torch::embedding(weight, indices));

@@ -9,6 +9,7 @@
 
 #include "support/rank_test.h"
 #include "tensor/local_map_cases.h"
+#include "tensor/samples.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/in_place.h"
 #include "tessera/tensor/random.h"
@@ -16,14 +17,9 @@
 namespace tessera {
 namespace {
 
+using test::meshes_of;
 using test::on_every_rank_count;
 using test::sample_values;
-
-std::vector<DeviceMesh> meshes_of(const World& world) {
-  std::vector<DeviceMesh> meshes = {init_device_mesh("cpu", {world.size()})};
-  if (world.size() == 4) meshes.push_back(init_device_mesh("cpu", {2, 2}));
-  return meshes;
-}
 
 Placements everywhere(const DeviceMesh& mesh, const Placement& placement) {
   return Placements(static_cast<std::size_t>(mesh.ndim()), placement);

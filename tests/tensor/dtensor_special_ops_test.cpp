@@ -6,19 +6,15 @@
 #include <torch/torch.h>
 
 #include "support/rank_test.h"
+#include "tensor/samples.h"
 #include "tessera/tensor/dtensor.h"
 
 namespace tessera {
 namespace {
 
 using test::on_every_rank_count;
+using test::waves;
 using Places = c10::List<std::optional<at::Tensor>>;
-
-at::Tensor counted(const std::vector<std::int64_t>& sizes) {
-  std::int64_t count = 1;
-  for (const auto size : sizes) count *= size;
-  return (torch::arange(count, torch::kDouble) * 1.7).sin().reshape(sizes);
-}
 
 Places places(const std::vector<at::Tensor>& tensors) {
   Places list;
@@ -61,7 +57,7 @@ void expect_same(const std::vector<at::Tensor>& arguments, const Call& call) {
 }
 
 TEST(SpecialOpsTest, IndexPutWithGapsInTheList) {
-  expect_same({counted({5, 4, 3}), torch::tensor({0, 2, 3, 2}, torch::kLong), counted({5, 4, 3})},
+  expect_same({waves({5, 4, 3}), torch::tensor({0, 2, 3, 2}, torch::kLong), waves({5, 4, 3})},
               [](const auto& a) {
                 return at::index_put(a[0], places({{}, a[1]}), a[2], true);
               });
@@ -69,30 +65,30 @@ TEST(SpecialOpsTest, IndexPutWithGapsInTheList) {
 
 TEST(SpecialOpsTest, IndexPutInPlace) {
   expect_same(
-      {counted({5, 4}), torch::tensor({4, 0, 1}, torch::kLong), counted({3, 4})},
+      {waves({5, 4}), torch::tensor({4, 0, 1}, torch::kLong), waves({3, 4})},
       [](const auto& a) { return at::index_put_(a[0].clone().mul_(1), places({a[1]}), a[2]); });
 }
 
 TEST(SpecialOpsTest, UnsafeMaskedIndex) {
   expect_same(
-      {counted({6}), torch::tensor({0, 5, 3}, torch::kLong), torch::tensor({true, false, true})},
+      {waves({6}), torch::tensor({0, 5, 3}, torch::kLong), torch::tensor({true, false, true})},
       [](const auto& a) { return at::_unsafe_masked_index(a[0], a[2], places({a[1]}), 2); });
 }
 
 TEST(SpecialOpsTest, UnsafeMaskedIndexPutAccumulate) {
-  expect_same({counted({6}), torch::tensor({0, 5, 3}, torch::kLong),
-               torch::tensor({true, false, true}), counted({3})},
+  expect_same({waves({6}), torch::tensor({0, 5, 3}, torch::kLong),
+               torch::tensor({true, false, true}), waves({3})},
               [](const auto& a) {
                 return at::_unsafe_masked_index_put_accumulate(a[0], a[2], places({a[1]}), a[3]);
               });
 }
 
 TEST(SpecialOpsTest, MaxPool1d) {
-  expect_same({counted({3, 5, 7})}, [](const auto& a) { return at::max_pool1d(a[0], 3, 2, 1); });
+  expect_same({waves({3, 5, 7})}, [](const auto& a) { return at::max_pool1d(a[0], 3, 2, 1); });
 }
 
 TEST(SpecialOpsTest, TensorSplitByATensor) {
-  expect_same({counted({7, 3}), torch::tensor({2, 5}, torch::kLong)}, [](const auto& a) {
+  expect_same({waves({7, 3}), torch::tensor({2, 5}, torch::kLong)}, [](const auto& a) {
     const auto parts = at::tensor_split(a[0], a[1], 0);
     return parts[1] * 2 + parts[0].sum() + parts[2].sum();
   });
@@ -100,7 +96,7 @@ TEST(SpecialOpsTest, TensorSplitByATensor) {
 
 TEST(SpecialOpsTest, CtcLoss) {
   for (const auto reduction : {at::Reduction::None, at::Reduction::Mean, at::Reduction::Sum}) {
-    expect_same({counted({6, 3, 4}), torch::tensor({{1, 2}, {3, 1}, {2, 2}}, torch::kLong),
+    expect_same({waves({6, 3, 4}), torch::tensor({{1, 2}, {3, 1}, {2, 2}}, torch::kLong),
                  torch::tensor({6, 5, 6}, torch::kLong), torch::tensor({2, 1, 2}, torch::kLong)},
                 [&](const auto& a) {
                   return at::ctc_loss(at::log_softmax(a[0], 2), a[1], a[2], a[3], 0, reduction);
@@ -113,13 +109,13 @@ TEST(SpecialOpsTest, EqualAndAllcloseAnswerAlikeOnAllRanks) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
     for (const std::int64_t rows : {0, 1, 3, 5}) {
-      const auto plain = counted({rows, 2});
+      const auto plain = waves({rows, 2});
       for (const Placement& placement :
            std::vector<Placement>{Replicate(), Shard(0), Shard(1), Partial()}) {
         const auto x = distribute_tensor(plain, mesh, {placement});
         EXPECT_TRUE(at::equal(x, distribute_tensor(plain, mesh, {Shard(0)})));
         EXPECT_TRUE(at::allclose(x, distribute_tensor(plain + 1e-12, mesh, {Shard(1)})));
-        EXPECT_FALSE(at::equal(x, distribute_tensor(counted({rows + 1, 2}), mesh, {Shard(0)})));
+        EXPECT_FALSE(at::equal(x, distribute_tensor(waves({rows + 1, 2}), mesh, {Shard(0)})));
         for (std::int64_t row = 0; row < rows; ++row) {
           auto other = plain.clone();
           other[row][1] += 0.5;
@@ -129,7 +125,7 @@ TEST(SpecialOpsTest, EqualAndAllcloseAnswerAlikeOnAllRanks) {
         }
       }
     }
-    const auto x = distribute_tensor(counted({3}), mesh, {Shard(0)});
+    const auto x = distribute_tensor(waves({3}), mesh, {Shard(0)});
     EXPECT_THROW((void)at::equal(x, x.to(torch::kFloat)), c10::Error);
   });
 }
@@ -138,11 +134,11 @@ TEST(SpecialOpsTest, ResizeToAsManyElementsIsAView) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
     for (const Placement& placement : std::vector<Placement>{Replicate(), Shard(0), Shard(1)}) {
-      const auto x = distribute_tensor(counted({6, 4}), mesh, {placement});
+      const auto x = distribute_tensor(waves({6, 4}), mesh, {placement});
       EXPECT_TRUE(x.resize_({2, 3, 4}).is_same(x));
-      EXPECT_TRUE(torch::equal(full_tensor(x), counted({2, 3, 4})));
+      EXPECT_TRUE(torch::equal(full_tensor(x), waves({2, 3, 4})));
       x.mul_(2);
-      EXPECT_TRUE(torch::equal(full_tensor(x), counted({2, 3, 4}) * 2));
+      EXPECT_TRUE(torch::equal(full_tensor(x), waves({2, 3, 4}) * 2));
     }
   });
 }

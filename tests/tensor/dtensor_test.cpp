@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "support/rank_test.h"
+#include "tensor/samples.h"
 #include "tensor/training_case.h"
 #include "tessera/comm/traffic.h"
 #include "tessera/tensor/factories.h"
@@ -14,20 +15,15 @@
 namespace tessera {
 namespace {
 
+using test::counted;
 using test::on_every_rank_count;
-
-at::Tensor counted(const std::vector<std::int64_t>& sizes) {
-  std::int64_t count = 1;
-  for (const auto size : sizes) count *= size;
-  return torch::arange(count, torch::kFloat).reshape(sizes) + 1;
-}
 
 TEST(DTensorTest, DistributeAndFullTensorAreInverse) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
     for (const auto& sizes :
          std::vector<std::vector<std::int64_t>>{{8, 3}, {5, 2}, {1, 1}, {0, 4}}) {
-      const auto x = counted(sizes);
+      const auto x = counted(sizes, at::kFloat, 1);
       for (const Placement& placement : {Placement(Shard(0)), Placement(Shard(1)),
                                          Placement(Replicate()), Placement(Partial())}) {
         const auto d = distribute_tensor(x, mesh, {placement});
@@ -42,8 +38,8 @@ TEST(DTensorTest, DistributeAndFullTensorAreInverse) {
 TEST(DTensorTest, OperationsMatchPlainOnes) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
-    const auto x = counted({6, 4});
-    const auto y = counted({4, 5});
+    const auto x = counted({6, 4}, at::kFloat, 1);
+    const auto y = counted({4, 5}, at::kFloat, 1);
     const auto dx = distribute_tensor(x, mesh, {Shard(0)});
     const auto dy = distribute_tensor(y, mesh, {Replicate()});
     EXPECT_TRUE(torch::equal(full_tensor(dx + dx), x + x));
@@ -79,8 +75,8 @@ TEST(DTensorTest, RandomValuesDoNotDependOnTheLayout) {
 TEST(DTensorTest, StrictModeRefusesImplicitTraffic) {
   const auto message = test::failure_of(2, [](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
-    const auto a = distribute_tensor(counted({4, 4}), mesh, {Shard(0)});
-    const auto b = distribute_tensor(counted({4, 4}), mesh, {Shard(1)});
+    const auto a = distribute_tensor(counted({4, 4}, at::kFloat, 1), mesh, {Shard(0)});
+    const auto b = distribute_tensor(counted({4, 4}, at::kFloat, 1), mesh, {Shard(1)});
     const StrictGuard strict;
     (void)(a + b);
   });

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "support/rank_test.h"
+#include "tensor/samples.h"
 #include "tessera/comm/traffic.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/strict_mode.h"
@@ -10,13 +11,8 @@
 namespace tessera {
 namespace {
 
+using test::counted;
 using test::on_every_rank_count;
-
-at::Tensor counted(const std::vector<std::int64_t>& sizes) {
-  std::int64_t count = 1;
-  for (const auto size : sizes) count *= size;
-  return torch::arange(count, torch::kDouble).reshape(sizes);
-}
 
 struct ViewCase {
   const char* name;

@@ -5,25 +5,21 @@
 #include <torch/torch.h>
 
 #include "support/rank_test.h"
+#include "tensor/samples.h"
 #include "tessera/comm/traffic.h"
 
 namespace tessera {
 namespace {
 
 using test::on_every_rank_count;
-
-at::Tensor counted(const std::vector<std::int64_t>& sizes) {
-  std::int64_t count = 1;
-  for (const auto size : sizes) count *= size;
-  return (torch::arange(count, torch::kDouble) * 0.37).sin().reshape(sizes);
-}
+using test::waves;
 
 torch::nn::Linear counted_linear(std::int64_t in, std::int64_t out) {
   torch::nn::Linear linear(torch::nn::LinearOptions(in, out));
   linear->to(torch::kDouble);
   const torch::NoGradGuard no_grad;
-  linear->weight.copy_(counted({out, in}));
-  linear->bias.copy_(counted({out}));
+  linear->weight.copy_(waves({out, in}));
+  linear->bias.copy_(waves({out}));
   return linear;
 }
 
@@ -40,7 +36,7 @@ TEST(InPlaceTest, MemberRegistryAndOptimizerSeeTheSameDTensor) {
     EXPECT_TRUE(linear->weight.is_leaf());
     EXPECT_TRUE(linear->weight.requires_grad());
     EXPECT_EQ(placements_of(linear->weight), Placements{Shard(0)});
-    EXPECT_TRUE(torch::equal(full_tensor(linear->weight).detach(), counted({7, 5})));
+    EXPECT_TRUE(torch::equal(full_tensor(linear->weight).detach(), waves({7, 5})));
   });
 }
 
@@ -59,11 +55,11 @@ TEST(InPlaceTest, AnOptimizerThatWasMadeBeforeTrainsAsOnPlainTensors) {
     }
     return losses;
   };
-  const auto expected = train(counted_linear(5, 7), counted({3, 5}), [] {});
+  const auto expected = train(counted_linear(5, 7), waves({3, 5}), [] {});
   on_every_rank_count([&](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
     auto linear = counted_linear(5, 7);
-    const auto input = distribute_tensor(counted({3, 5}), mesh, {Replicate()});
+    const auto input = distribute_tensor(waves({3, 5}), mesh, {Replicate()});
     const auto losses = train(linear, input, [&] {
       distribute_in_place(linear->weight, mesh, {Shard(0)});
       distribute_in_place(linear->bias, mesh, {Shard(0)});
@@ -76,7 +72,7 @@ TEST(InPlaceTest, AGradientGoesAlongInPlace) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
     auto linear = counted_linear(3, 5);
-    linear(counted({2, 3})).sum().backward();
+    linear(waves({2, 3})).sum().backward();
     const auto held = linear->weight.grad();
     const auto expected = held.clone();
     distribute_in_place(linear->weight, mesh, {Shard(0)});
@@ -87,10 +83,10 @@ TEST(InPlaceTest, AGradientGoesAlongInPlace) {
     EXPECT_EQ(placements_of(linear->weight), Placements{Shard(1)});
     EXPECT_EQ(placements_of(held), Placements{Shard(1)});
     EXPECT_TRUE(torch::equal(full_tensor(held), expected));
-    EXPECT_TRUE(torch::equal(full_tensor(linear->weight).detach(), counted({5, 3})));
+    EXPECT_TRUE(torch::equal(full_tensor(linear->weight).detach(), waves({5, 3})));
     // Gradients accumulate into what is there.
     distribute_in_place(linear->bias, mesh, {Replicate()});
-    linear(distribute_tensor(counted({2, 3}), mesh, {Replicate()})).sum().backward();
+    linear(distribute_tensor(waves({2, 3}), mesh, {Replicate()})).sum().backward();
     EXPECT_TRUE(torch::allclose(full_tensor(linear->weight.grad()), 2 * expected));
   });
 }
@@ -99,13 +95,13 @@ TEST(InPlaceTest, AwkwardTensorsBecomeDTensors) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
     for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{0, 2}, {1}, {}, {5, 1}}) {
-      const auto tensor = counted(sizes);
+      const auto tensor = waves(sizes);
       distribute_in_place(tensor, mesh, {Replicate()});
-      EXPECT_TRUE(torch::equal(full_tensor(tensor), counted(sizes)));
+      EXPECT_TRUE(torch::equal(full_tensor(tensor), waves(sizes)));
       if (sizes.empty()) continue;
-      const auto sharded = counted(sizes);
+      const auto sharded = waves(sizes);
       distribute_in_place(sharded, mesh, {Shard(0)});
-      EXPECT_TRUE(torch::equal(full_tensor(sharded), counted(sizes)));
+      EXPECT_TRUE(torch::equal(full_tensor(sharded), waves(sizes)));
     }
     // Integers have no gradients, and buffers are such.
     const auto counter = torch::tensor(3);
@@ -117,20 +113,20 @@ TEST(InPlaceTest, AwkwardTensorsBecomeDTensors) {
 TEST(InPlaceTest, BecomeGoesBothWaysAndCommunicatesNothing) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
-    const auto tensor = counted({4, 3}).requires_grad_();
-    const auto value = distribute_tensor(2 * counted({4, 3}), mesh, {Shard(0)});
+    const auto tensor = waves({4, 3}).requires_grad_();
+    const auto value = distribute_tensor(2 * waves({4, 3}), mesh, {Shard(0)});
     CommDebugMode traffic;
     {
       const auto scope = traffic.record();
       become(tensor, value);
     }
     EXPECT_EQ(traffic.total_count(), 0);
-    EXPECT_TRUE(torch::equal(full_tensor(tensor).detach(), 2 * counted({4, 3})));
-    become(tensor, counted({4, 3}));
+    EXPECT_TRUE(torch::equal(full_tensor(tensor).detach(), 2 * waves({4, 3})));
+    become(tensor, waves({4, 3}));
     EXPECT_FALSE(is_dtensor(tensor));
     EXPECT_TRUE(tensor.requires_grad());
     (tensor * tensor).sum().backward();
-    EXPECT_TRUE(torch::allclose(tensor.grad(), 2 * counted({4, 3})));
+    EXPECT_TRUE(torch::allclose(tensor.grad(), 2 * waves({4, 3})));
   });
 }
 
@@ -155,7 +151,7 @@ TEST(InPlaceTest, SetDataAndCloneWork) {
   on_every_rank_count([](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
     auto linear = counted_linear(3, 5);
-    linear->weight.set_data(distribute_tensor(counted({5, 3}), mesh, {Shard(0)}));
+    linear->weight.set_data(distribute_tensor(waves({5, 3}), mesh, {Shard(0)}));
     EXPECT_TRUE(is_dtensor(linear->weight));
     distribute_in_place(linear->bias, mesh, {Shard(0)});
     const auto copy = std::dynamic_pointer_cast<torch::nn::LinearImpl>(linear->clone());
@@ -163,7 +159,7 @@ TEST(InPlaceTest, SetDataAndCloneWork) {
     EXPECT_EQ(placements_of(copy->named_parameters()["bias"]), Placements{Shard(0)});
     const torch::NoGradGuard no_grad;
     copy->weight.zero_();
-    EXPECT_TRUE(torch::equal(full_tensor(linear->weight), counted({5, 3})));
+    EXPECT_TRUE(torch::equal(full_tensor(linear->weight), waves({5, 3})));
     linear->to(torch::kFloat);
     EXPECT_EQ(linear->weight.scalar_type(), torch::kFloat);
     EXPECT_EQ(placements_of(linear->weight), Placements{Shard(0)});
@@ -173,7 +169,7 @@ TEST(InPlaceTest, SetDataAndCloneWork) {
 TEST(InPlaceTest, AnOldGraphCannotBeGoneBackThrough) {
   EXPECT_NO_THROW(run_ranks(2, [](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()});
-    const auto tensor = counted({4}).requires_grad_();
+    const auto tensor = waves({4}).requires_grad_();
     const auto loss = (tensor * tensor).sum();
     distribute_in_place(tensor, mesh, {Shard(0)});
     EXPECT_THROW(loss.backward(), c10::Error);
@@ -186,29 +182,29 @@ TEST(InPlaceTest, ErrorsSayWhatToDo) {
   };
   using testing::HasSubstr;
   EXPECT_THAT(message([](const auto& mesh) {
-                const auto x = counted({4}).requires_grad_();
+                const auto x = waves({4}).requires_grad_();
                 distribute_in_place(x * 2, mesh, {Shard(0)});
               }),
               HasSubstr("has history, but only leaf tensors can change in place"));
   EXPECT_THAT(message([](const auto& mesh) {
-                const auto x = counted({4, 2}).requires_grad_();
+                const auto x = waves({4, 2}).requires_grad_();
                 x.register_hook([](const at::Tensor&) {});
                 distribute_in_place(x, mesh, {Shard(0)});
               }),
               HasSubstr("f64[4,2] (plain) is a view with hooks, which cannot stop being a view"));
   EXPECT_THAT(message([](const auto& mesh) {
-                become(counted({3}), distribute_tensor(counted({4}), mesh, {Shard(0)}));
+                become(waves({3}), distribute_tensor(waves({4}), mesh, {Shard(0)}));
               }),
               HasSubstr("become: f64[3] (plain) on cpu cannot become f64[4][S(0)] on cpu; sizes, "
                         "dtype and device must be the same"));
   EXPECT_THAT(message([](const auto& mesh) {
-                const auto x = counted({4}).requires_grad_();
+                const auto x = waves({4}).requires_grad_();
                 x.sum().backward();
-                become(x, distribute_tensor(counted({4}), mesh, {Shard(0)}));
+                become(x, distribute_tensor(waves({4}), mesh, {Shard(0)}));
               }),
               HasSubstr("has a gradient, and what it is to become has none"));
   EXPECT_THAT(message([](const auto& mesh) {
-                const auto x = distribute_tensor(counted({4}), mesh, {Shard(0)});
+                const auto x = distribute_tensor(waves({4}), mesh, {Shard(0)});
                 distribute_in_place(x, mesh, {Replicate()});
               }),
               HasSubstr("call `redistribute` instead?"));

@@ -14,6 +14,8 @@ namespace tessera::test {
 // Cases of `local_map` for all ranks of a world to run together, threads or processes: each compares
 // what it got with the plain call, by expectations of GoogleTest.
 
+inline at::Tensor identity(const at::Tensor& x) { return x; }
+
 /// Values that are the same on all ranks, of size about 1, other ones for each seed.
 [[nodiscard]] at::Tensor sample_values(const std::vector<std::int64_t>& sizes,
                                        std::int64_t seed = 0);

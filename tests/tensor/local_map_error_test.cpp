@@ -14,11 +14,10 @@ namespace tessera {
 namespace {
 
 using test::expect_refused;
+using test::identity;
 using test::on_every_rank_count;
 using test::sample_values;
 using Tensors = std::vector<at::Tensor>;
-
-at::Tensor identity(const at::Tensor& x) { return x; }
 
 at::Tensor rows(const DeviceMesh& mesh) {
   return distribute_tensor(sample_values({12, 4}), mesh, {Shard(0)});
@@ -95,7 +94,7 @@ TEST(LocalMapErrorTest, GradientsThatCannotBePlacedSo) {
         expect_refused([&] { declared(Shard(0), other); },
                        {"local_map: in_grad_placements: the gradient of input 0, [12,4][S(0)] on [",
                         concat("cannot be ", other, " along mesh dim 0: every rank computes that "),
-                        "of its own part; write S(0) there, as the input is"});
+                        "of its own part; write S(0) there, as the tensor is"});
       }
       for (const Placement& input : {Placement(Replicate()), Placement(Partial())}) {
         for (const Placement& other : {Placement(Shard(0)), Placement(Partial(ReduceOp::max)),
@@ -103,7 +102,7 @@ TEST(LocalMapErrorTest, GradientsThatCannotBePlacedSo) {
           expect_refused(
               [&] { declared(input, other); },
               {concat("cannot be ", other, " along mesh dim 0: every rank computes one "),
-               "as large as the input; write R there if all compute the same, P(sum) or "
+               "as large as the tensor; write R there if all compute the same, P(sum) or "
                "P(avg) if theirs add up"});
         }
         declared(input, Replicate());

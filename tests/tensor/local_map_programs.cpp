@@ -4,6 +4,7 @@
 
 #include "support/random_layout.h"
 #include "tensor/local_map_cases.h"
+#include "tensor/samples.h"
 #include "tessera/comm/collectives.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/local_map.h"
@@ -118,12 +119,6 @@ struct Step {
     return local_map(fn, options)(inputs);
   }
 };
-
-DeviceMesh draw_mesh(Random& random, std::int64_t ranks) {
-  std::vector<std::vector<std::int64_t>> sizes = {{ranks}, {1, ranks}, {ranks, 1}};
-  if (ranks == 4) sizes.insert(sizes.end(), 3, {2, 2});
-  return init_device_mesh("cpu", random.pick(sizes));
-}
 
 std::vector<Step> draw_program(Random& random, const std::vector<Operation>& all,
                                std::int64_t mesh_ndim, std::size_t inputs) {

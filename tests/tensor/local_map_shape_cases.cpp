@@ -14,7 +14,7 @@
 namespace tessera::test {
 namespace {
 
-const LocalMapOptions kRows{.out_placements = {{Shard(0)}}};
+const LocalMapOptions kInRows{.out_placements = {{Shard(0)}}};
 
 /// The first `count` rows of a part, and again from the front where it has fewer.
 at::Tensor some_rows(const at::Tensor& part, std::int64_t count) {
@@ -44,7 +44,7 @@ void check_sizes_of_results(World& world) {
   const std::int64_t ranks = world.size();
   const std::int64_t asked = ranks > 1 ? 1 : 0;
   const auto x = distribute_tensor(sample_values({4 * ranks, 3}), mesh, {Shard(0)});
-  const auto mapped = local_map(some_rows, kRows);
+  const auto mapped = local_map(some_rows, kInRows);
   // A plain argument that is the same on all ranks; 4 is what the parts of x have.
   for (const std::int64_t count : {0, 1, 3, 4, 5}) {
     expect_rows([&] { return mapped(x, count); }, count * ranks, count == 4 ? 0 : asked);
@@ -55,19 +55,19 @@ void check_sizes_of_results(World& world) {
   const auto by_rank = [&](const at::Tensor& t) {
     return t.slice(0, 0, world.rank() == ranks - 1 ? 1 : 2);
   };
-  expect_rows([&] { return local_map(by_rank, kRows)(x); }, 2 * ranks - 1, asked);
+  expect_rows([&] { return local_map(by_rank, kInRows)(x); }, 2 * ranks - 1, asked);
   const auto last = full_tensor(x)[-1][0].item<double>();
   const auto by_value = [&](const at::Tensor& t) {
     return t.slice(0, 0, (t == last).any().item<bool>() ? 1 : 2);
   };
-  expect_rows([&] { return local_map(by_value, kRows)(x); }, 2 * ranks - 1, asked);
+  expect_rows([&] { return local_map(by_value, kInRows)(x); }, 2 * ranks - 1, asked);
   // Several results are asked for together.
   CommDebugMode traffic;
   std::pair<at::Tensor, at::Tensor> both;
   {
     const auto scope = traffic.record();
     both = local_map([&](const at::Tensor& t) { return std::pair(by_rank(t), t.narrow(0, 0, 2)); },
-                     kRows)(x);
+                     kInRows)(x);
   }
   EXPECT_EQ(traffic.total_count(), asked);
   if (asked > 0) {
@@ -95,7 +95,7 @@ void check_disagreement_on_sizes(World& world) {
     return world.rank() == 0 ? a : b;
   };
   // Neither rank has asked: each took the result for the argument that it looks like.
-  const auto z = local_map(either, kRows)(x, y);
+  const auto z = local_map(either, kInRows)(x, y);
   // Its mean divides by the number of elements, which is the wrong one on some ranks.
   const auto taken = [&](std::int64_t rows) {
     return concat("having taken output 0 of local_map for float64[", rows, ",3][S(0)] on [", ranks,

@@ -16,16 +16,15 @@ namespace {
 
 using test::expect_disagreement;
 using test::expect_refused;
+using test::identity;
 using test::on_every_rank_count;
 using test::sample_values;
 using Tensors = std::vector<at::Tensor>;
 
 const LocalMapOptions kRows{.out_placements = {{Shard(0)}}};
 
-at::Tensor identity(const at::Tensor& x) { return x; }
-
 /// Equal parts of two rows and three columns.
-at::Tensor rows(const DeviceMesh& mesh) {
+at::Tensor equal_rows(const DeviceMesh& mesh) {
   return distribute_tensor(sample_values({2 * mesh.size(), 3}), mesh, {Shard(0)});
 }
 
@@ -51,7 +50,7 @@ TEST(LocalMapShapeTest, RanksThatTakeAResultForDifferentThingsFindOut) {
 
 TEST(LocalMapShapeTest, RanksThatAskWhileOthersDoNotFindOut) {
   on_several([](const DeviceMesh& mesh, World& world) {
-    const auto x = rows(mesh);
+    const auto x = equal_rows(mesh);
     // By chance the first rank returns as much as it got; together they hold no shape at all.
     const auto fn = [&](const at::Tensor& t) { return world.rank() == 0 ? t : t.slice(0, 0, 1); };
     expect_disagreement(
@@ -72,7 +71,7 @@ TEST(LocalMapShapeTest, RanksThatAskInVainAreTold) {
       2,
       [](World& world) {
         const auto mesh = init_device_mesh("cpu", {2});
-        const auto x = rows(mesh);
+        const auto x = equal_rows(mesh);
         const auto fn = [&](const at::Tensor& t) {
           return world.rank() == 0 ? t : t.slice(0, 0, 1);
         };
@@ -89,7 +88,7 @@ TEST(LocalMapShapeTest, RanksThatAskInVainAreTold) {
 TEST(LocalMapShapeTest, DimsThatAreNotCutMustAgreeToo) {
   on_several([](const DeviceMesh& mesh, World& world) {
     const auto fn = [&](const at::Tensor& t) { return t.slice(1, 0, world.rank() == 0 ? 3 : 2); };
-    const auto y = local_map(fn, kRows)(rows(mesh));
+    const auto y = local_map(fn, kRows)(equal_rows(mesh));
     expect_disagreement([&] { barrier(mesh); }, {concat("float64[", 2 * mesh.size(), ",3][S(0)]"),
                                                  concat("float64[", 2 * mesh.size(), ",2][S(0)]")});
   });
@@ -99,7 +98,7 @@ TEST(LocalMapShapeTest, CopiesAndContributionsMustHaveOneShape) {
   for (const Placement& placement : {Placement(Replicate()), Placement(Partial())}) {
     on_several([&](const DeviceMesh& mesh, World& world) {
       const auto fn = [&](const at::Tensor&) { return torch::ones({world.rank() == 0 ? 1 : 2}); };
-      const auto y = local_map(fn, {.out_placements = {{placement}}})(rows(mesh));
+      const auto y = local_map(fn, {.out_placements = {{placement}}})(equal_rows(mesh));
       expect_disagreement([&] { barrier(mesh); }, {concat("float32[1][", placement, "]"),
                                                    concat("float32[2][", placement, "]")});
     });
@@ -111,7 +110,7 @@ TEST(LocalMapShapeTest, DtypesMustAgree) {
     const auto fn = [&](const at::Tensor& t) {
       return t.to(world.rank() == 0 ? torch::kFloat : torch::kDouble);
     };
-    const auto y = local_map(fn, kRows)(rows(mesh));
+    const auto y = local_map(fn, kRows)(equal_rows(mesh));
     expect_disagreement([&] { barrier(mesh); }, {"for float32[", "for float64["});
   });
 }
@@ -121,7 +120,7 @@ TEST(LocalMapShapeTest, NumbersOfResultsMustAgree) {
     const auto fn = [&](const at::Tensor& t) {
       return Tensors(static_cast<std::size_t>(world.rank() == 0 ? 1 : 2), t);
     };
-    const auto y = local_map(fn, kRows)(rows(mesh));
+    const auto y = local_map(fn, kRows)(equal_rows(mesh));
     expect_disagreement([&] { barrier(mesh); },
                         {"rank 0 calls barrier(), having taken output 0",
                          "; rank 1 calls barrier()", "taken output 1 of local_map for"});
@@ -130,7 +129,7 @@ TEST(LocalMapShapeTest, NumbersOfResultsMustAgree) {
 
 TEST(LocalMapShapeTest, AnErrorThatOneRankCatchesIsNoticed) {
   on_several([](const DeviceMesh& mesh, World& world) {
-    const auto x = rows(mesh);
+    const auto x = equal_rows(mesh);
     const LocalMapOptions options{.out_placements = {{Shard(0)}},
                                   .out_shapes = {{2 * mesh.size(), 3}}};
     const auto fn = [&](const at::Tensor& t) { return world.rank() == 0 ? t : t.slice(1, 0, 1); };
@@ -153,7 +152,8 @@ TEST(LocalMapShapeTest, GivenShapesThatDifferAreFound) {
     const auto fn = [&](const at::Tensor&) {
       return torch::ones({world.rank() + 1 == mesh.size() ? 1 : 2, 3});
     };
-    (void)local_map(fn, {.out_placements = {{Shard(0)}}, .out_shapes = {{given, 3}}})(rows(mesh));
+    (void)local_map(fn,
+                    {.out_placements = {{Shard(0)}}, .out_shapes = {{given, 3}}})(equal_rows(mesh));
     expect_disagreement([&] { barrier(mesh); },
                         {"the ranks do not agree", "having taken output 0"});
   });
@@ -163,7 +163,7 @@ TEST(LocalMapShapeTest, ManyResultsAreComparedAtOnce) {
   // More than are kept one by one. Which of them differs does not matter.
   for (const int different : {-1, 0, 7, 8, 19}) {
     on_several([&](const DeviceMesh& mesh, World& world) {
-      const auto x = rows(mesh);
+      const auto x = equal_rows(mesh);
       for (int i = 0; i < 20; ++i) {
         const bool is_odd = i == different && world.rank() == 0;
         (void)local_map([&](const at::Tensor& t) { return t.slice(1, 0, is_odd ? 1 : 2); },
@@ -205,7 +205,7 @@ TEST(LocalMapShapeTest, GroupsAlongEveryMeshDimCompare) {
 
 TEST(LocalMapShapeTest, MessagesBetweenTwoRanksDoNotCompare) {
   on_several([](const DeviceMesh& mesh, World& world) {
-    (void)local_map(identity, kRows)(rows(mesh));
+    (void)local_map(identity, kRows)(equal_rows(mesh));
     const auto value = torch::ones({2});
     if (world.rank() == 0) send(value, 1, mesh);
     if (world.rank() == 1) (void)recv(value, 0, mesh);
@@ -218,7 +218,7 @@ TEST(LocalMapShapeTest, NothingIsComparedWithoutChecks) {
             [](World& world) {
               const auto mesh = init_device_mesh("cpu", {2});
               const auto fn = [&](const at::Tensor& t) { return t.slice(1, 0, world.rank() + 1); };
-              (void)local_map(fn, kRows)(rows(mesh));
+              (void)local_map(fn, kRows)(equal_rows(mesh));
               barrier(mesh);
             },
             {.timeout = std::chrono::seconds(20), .check = false});
@@ -228,12 +228,12 @@ TEST(LocalMapShapeTest, PartsThatFitTogetherToNoShapeAreAnErrorOfAll) {
   on_several([](const DeviceMesh& mesh, World& world) {
     const LocalMapOptions asking{.out_placements = {{Shard(0)}}, .out_shapes = {std::nullopt}};
     const auto growing = [&](const at::Tensor&) { return torch::zeros({world.rank() + 1, 2}); };
-    expect_refused([&] { (void)local_map(growing, asking)(rows(mesh)); },
+    expect_refused([&] { (void)local_map(growing, asking)(equal_rows(mesh)); },
                    {"local_map: output 0: Inconsistent tensor metadata: rank 0 holds f32[1,2], but "
                     "in [",
                     "it would be f32["});
     const auto flat = [&](const at::Tensor& t) { return world.rank() == 1 ? t.flatten() : t; };
-    expect_refused([&] { (void)local_map(flat, asking)(rows(mesh)); },
+    expect_refused([&] { (void)local_map(flat, asking)(equal_rows(mesh)); },
                    {"local_map: output 0: Inconsistent tensor metadata: rank 1 holds f64[6], but "
                     "rank 0 holds f64[2,3]; parts of one tensor have the same number of dims"});
     barrier(mesh);

@@ -28,12 +28,11 @@ struct TreeFields<Batch> {
 
 namespace {
 
+using test::identity;
 using test::on_every_rank_count;
 using test::sample_values;
 using Sizes = std::vector<std::int64_t>;
 using Tensors = std::vector<at::Tensor>;
-
-at::Tensor identity(const at::Tensor& x) { return x; }
 
 TEST(LocalMapTest, MatmulWithAllReduceIsOneCollective) {
   on_every_rank_count(test::check_matmul_with_all_reduce);

@@ -216,7 +216,7 @@ OpArguments of_bags(Random& random) {
           {random.between(0, 1)}};
 }
 
-OpArguments of_classes(Random& random) {
+OpArguments of_class_numbers(Random& random) {
   return {{integers(random, any_shape(random, 0, 3), 0, 4)}};
 }
 
@@ -234,7 +234,7 @@ const std::vector<OpEntry>& embeddings() {
        [](A a) { return R{at::embedding(a[0], a[1], -1, true)}; }},
       {"embedding_padding", of_embedding,
        [](A a) { return R{at::embedding(a[0], a[1], a.number(0))}; }},
-      {"one_hot", of_classes, [](A a) { return R{at::one_hot(a[0], 5)}; }},
+      {"one_hot", of_class_numbers, [](A a) { return R{at::one_hot(a[0], 5)}; }},
       {"one_hot_times", of_embedding,
        [](A a) { return R{at::matmul(at::one_hot(a[1], a[0].size(0)).to(at::kDouble), a[0])}; }},
       {"tied", of_embedding, [](A a) { return R{at::linear(at::embedding(a[0], a[1]), a[0])}; }},

@@ -6,6 +6,7 @@
 
 #include "support/random_layout.h"
 #include "tensor/local_map_cases.h"
+#include "tensor/samples.h"
 #include "tessera/base/concat.h"
 #include "tessera/comm/traffic.h"
 #include "tessera/tensor/dtensor.h"
@@ -14,12 +15,6 @@ namespace tessera::test {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-DeviceMesh draw_mesh(Random& random, std::int64_t ranks) {
-  std::vector<std::vector<std::int64_t>> sizes = {{ranks}, {1, ranks}, {ranks, 1}};
-  if (ranks == 4) sizes.insert(sizes.end(), 3, {2, 2});
-  return init_device_mesh("cpu", random.pick(sizes));
-}
 
 /// What is moved, and where to.
 struct List {

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include "tensor/samples.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/factories.h"
 #include "tessera/tensor/random.h"
@@ -12,12 +13,6 @@ namespace tessera::test {
 namespace {
 
 constexpr int kSteps = 4;
-
-at::Tensor counted(const std::vector<std::int64_t>& sizes) {
-  std::int64_t count = 1;
-  for (const auto size : sizes) count *= size;
-  return (torch::arange(count, torch::kDouble) * 0.37).sin().reshape(sizes);
-}
 
 /// Where the tensors of the network go along one mesh dim.
 struct Style {
@@ -55,17 +50,11 @@ std::vector<double> losses_of(const at::Tensor& input, std::vector<at::Tensor> p
   return losses;
 }
 
-std::vector<DeviceMesh> meshes_of(const World& world) {
-  std::vector<DeviceMesh> meshes = {init_device_mesh("cpu", {world.size()})};
-  if (world.size() == 4) meshes.push_back(init_device_mesh("cpu", {2, 2}, {"dp", "tp"}));
-  return meshes;
-}
-
 }  // namespace
 
 void check_training(World& world) {
-  const auto input = counted({7, 5});
-  const auto values = std::vector<at::Tensor>{counted({6, 5}), counted({6}), counted({3, 6})};
+  const auto input = waves({7, 5});
+  const auto values = std::vector<at::Tensor>{waves({6, 5}), waves({6}), waves({3, 6})};
   std::vector<at::Tensor> plain;
   for (const auto& value : values) plain.push_back(value.clone());
   const auto expected = losses_of(input, plain);
@@ -94,7 +83,7 @@ void check_training(World& world) {
 }
 
 void check_moves(World& world) {
-  const auto whole = counted({7, 5});
+  const auto whole = waves({7, 5});
   for (const auto& mesh : meshes_of(world)) {
     const auto ndim = static_cast<std::size_t>(mesh.ndim());
     const std::vector<Placement> all = {Replicate(), Shard(0), Shard(1), Partial()};

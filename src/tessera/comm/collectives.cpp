@@ -12,14 +12,13 @@
 namespace tessera {
 namespace {
 
+using detail::at_index;
 using detail::Call;
 using detail::Cut;
 using detail::Cuts;
 using detail::IssuedPtr;
 using detail::Sizes;
 using detail::Tensors;
-
-std::size_t at_index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 bool is_bitwise(ReduceOp op) {
   return op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;

@@ -1,4 +1,3 @@
-#include <numeric>
 
 #include <ATen/ops/scalar_tensor.h>
 
@@ -10,16 +9,12 @@
 namespace tessera {
 namespace {
 
+using detail::at_index;
 using detail::Call;
 using detail::IssuedPtr;
 using detail::Sizes;
+using detail::sum;
 using detail::Tensors;
-
-std::size_t at_index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-std::int64_t sum(const Sizes& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-}
 
 class AllToAll final : public detail::Collective {
  public:

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
@@ -9,16 +8,6 @@
 
 namespace tessera::detail {
 namespace {
-
-std::size_t at_index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-std::int64_t sum(const Sizes& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-}
-
-std::int64_t bytes_of(const at::Tensor& tensor) {
-  return static_cast<std::int64_t>(tensor.nbytes());
-}
 
 /// One message of an all-gather: the pieces of tensors of one dtype.
 struct GatherMessage {

@@ -11,8 +11,6 @@
 namespace tessera::detail {
 namespace {
 
-std::size_t at_index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// True when the pieces of a contiguous tensor of this shape lie one behind the other.
 bool lies_in_order(at::IntArrayRef shape, std::int64_t dim) {
   return std::all_of(shape.begin(), shape.begin() + dim, [](auto size) { return size == 1; });
@@ -37,9 +35,7 @@ void visit_pieces(const Tensors& tensors, const Cuts& cuts, const Visit& visit) 
 
 }  // namespace
 
-std::int64_t Cut::total() const {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-}
+std::int64_t Cut::total() const { return sum(sizes); }
 
 Sizes resized(at::IntArrayRef shape, std::int64_t dim, std::int64_t size) {
   Sizes sizes = shape.vec();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,16 @@ struct Cut {
 using Tensors = std::vector<at::Tensor>;
 using Cuts = std::vector<Cut>;
 using Sizes = std::vector<std::int64_t>;
+
+[[nodiscard]] inline std::size_t at_index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+[[nodiscard]] inline std::int64_t bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::int64_t>(tensor.nbytes());
+}
+
+[[nodiscard]] inline std::int64_t sum(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
 
 /// The shape with another size along `dim`.
 [[nodiscard]] Sizes resized(at::IntArrayRef shape, std::int64_t dim, std::int64_t size);

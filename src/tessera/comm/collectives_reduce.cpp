@@ -9,10 +9,6 @@
 namespace tessera::detail {
 namespace {
 
-std::int64_t bytes_of(const at::Tensor& tensor) {
-  return static_cast<std::int64_t>(tensor.nbytes());
-}
-
 Sizes scaled(Sizes counts, std::int64_t factor) {
   for (auto& count : counts) count *= factor;
   return counts;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -14,17 +13,13 @@
 namespace tessera {
 namespace {
 
+using detail::at_index;
 using detail::Call;
 using detail::Cut;
 using detail::IssuedPtr;
 using detail::Sizes;
+using detail::sum;
 using detail::Tensors;
-
-std::size_t at_index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-std::int64_t sum(const Sizes& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-}
 
 at::Tensor scatter_with(const at::Tensor& x, const Cut& cut, std::int64_t root, const Group& group);
 

@@ -104,15 +104,15 @@ bool has_explicit_composite(const c10::OperatorHandle& op) {
           op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional));
 }
 
-using Claims = std::unordered_map<c10::OperatorName, c10::RegistrationHandleRAII>;
+using ClaimedOps = std::unordered_map<c10::OperatorName, c10::RegistrationHandleRAII>;
 
 c10::KernelFunction kernel() {
   return c10::KernelFunction::makeFromBoxedFunction<&run_on_settled>();
 }
 
 /// Takes every aten op whose composite kernel would otherwise see wrapped tensors.
-Claims claim_composite_ops() {
-  Claims claims;
+ClaimedOps claim_composite_ops() {
+  ClaimedOps claims;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
@@ -131,7 +131,7 @@ struct Registrations {
   /// Ops without a formula for gradients go on to the kernel.
   c10::RegistrationHandleRAII autograd_fallback = c10::Dispatcher::singleton().registerFallback(
       kAutogradKey, c10::KernelFunction::makeFallthrough(), __FILE__);
-  Claims claims = claim_composite_ops();
+  ClaimedOps claims = claim_composite_ops();
 };
 
 Registrations& registrations() {

@@ -19,7 +19,7 @@
 namespace tessera::nn {
 namespace {
 
-constexpr const char* kName = "clip_grad_norm";
+constexpr const char* kClipGradNorm = "clip_grad_norm";
 
 /// Adds up norms of parts: as sums of p-th powers, or as the greatest.
 class NormSum {
@@ -81,7 +81,7 @@ std::vector<at::Tensor> with_gradients(const std::vector<at::Tensor>& parameters
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<at::Tensor> result;
   for (const auto& parameter : parameters) {
-    TESSERA_CHECK(parameter.defined(), kName, ": an undefined tensor given");
+    TESSERA_CHECK(parameter.defined(), kClipGradNorm, ": an undefined tensor given");
     if (!parameter.grad().defined()) continue;
     if (seen.insert(parameter.unsafeGetTensorImpl()).second) result.push_back(parameter);
   }
@@ -126,7 +126,7 @@ double reduced(double value, ReduceOp op, const Group& group) {
 double over_meshes(const std::vector<MeshShare>& shares, const GradNormOptions& options) {
   NormSum total(options.norm_type);
   for (const auto& share : shares) {
-    TESSERA_CHECK(share.contains_this_rank() || options.group, kName, ": a parameter on ",
+    TESSERA_CHECK(share.contains_this_rank() || options.group, kClipGradNorm, ": a parameter on ",
                   share.mesh, " given, which rank ", share.mesh.world().rank(),
                   " is not part of; pass the group of all ranks that call, ",
                   "{.group = world.group()}");
@@ -142,7 +142,7 @@ double over_meshes(const std::vector<MeshShare>& shares, const GradNormOptions& 
 }
 
 void check_options(const GradNormOptions& options) {
-  TESSERA_CHECK(options.norm_type >= 0, kName, ": norm_type ", options.norm_type,
+  TESSERA_CHECK(options.norm_type >= 0, kClipGradNorm, ": norm_type ", options.norm_type,
                 " given; allowed are 0, positive numbers and infinity");
 }
 
@@ -168,9 +168,9 @@ double norm_of(const std::vector<at::Tensor>& parameters, const GradNormOptions&
 double grad_norm(const std::vector<at::Tensor>& parameters, const GradNormOptions& options) {
   check_options(options);
   const at::NoGradGuard no_history;
-  const tessera::detail::CauseScope cause(kName);
+  const tessera::detail::CauseScope cause(kClipGradNorm);
   const double norm = norm_of(with_gradients(parameters), options);
-  TESSERA_CHECK(!options.error_if_nonfinite || std::isfinite(norm), kName,
+  TESSERA_CHECK(!options.error_if_nonfinite || std::isfinite(norm), kClipGradNorm,
                 ": The total norm of order ", options.norm_type,
                 " for gradients from `parameters` ", "is non-finite (", norm,
                 "), so it cannot be clipped; leave out error_if_nonfinite ",
