@@ -60,7 +60,8 @@ struct FromLocalOptions {
   /// each other their local sizes (one small `all_gather_into_tensor`).
   std::optional<std::vector<std::int64_t>> shape = {};
   /// How the gradient of the DTensor is placed when it comes back as the gradient of the local
-  /// tensor. Without it: like the DTensor, and Replicate where that is Partial.
+  /// tensor: S where the DTensor is, R, P(sum) or P(avg) elsewhere. Without it: like the DTensor, and
+  /// Replicate where that is Partial.
   std::optional<Placements> grad_placements = {};
 };
 
@@ -69,20 +70,22 @@ struct FromLocalOptions {
 ///
 /// Throws `InvalidArgument` on all ranks unless the local shapes are what the placements give to a
 /// global shape, cut as `chunk_extent` says; with `shape` and no `run_check`, on the rank whose part
-/// does not fit. Also for a DTensor, and as `distribute_tensor` for placements and devices.
+/// does not fit. Also for a DTensor, for `grad_placements` that cannot be true, and as
+/// `distribute_tensor` for placements and devices.
 [[nodiscard]] at::Tensor from_local(const at::Tensor& local, const DeviceMesh& mesh,
                                     const Placements& placements,
                                     const FromLocalOptions& options = {});
 
 struct ToLocalOptions {
-  /// How the gradient that comes back for the local tensor is placed. Without it: like the DTensor,
-  /// and Replicate where that is Partial.
+  /// How the gradient that comes back for the local tensor is placed: S where the DTensor is, for it
+  /// is as large as the part, and R, P(sum) or P(avg) elsewhere. Without it: like the DTensor, and
+  /// Replicate where that is Partial.
   std::optional<Placements> grad_placements = {};
 };
 
 /// Returns this rank's part, which shares the DTensor's memory: a plain tensor. After an async
 /// redistribution it may still be on its way, and is waited for when first used. Differentiable,
-/// twice.
+/// twice. Throws `InvalidArgument` for `grad_placements` that cannot be true.
 [[nodiscard]] at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options = {});
 
 /// Returns the whole tensor on every rank of the mesh: a plain tensor, an empty one on ranks outside

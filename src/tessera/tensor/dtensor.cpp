@@ -15,10 +15,26 @@
 #include "tessera/tensor/dtensor_meta.h"
 #include "tessera/tensor/global_shape.h"
 #include "tessera/tensor/op_call.h"
+#include "tessera/tensor/part_gradient.h"
 
 namespace tessera {
 
 using detail::checked_meta;
+
+namespace {
+
+/// The layout that the gradients of the local parts form: as given, or as it is by default.
+Layout gradient_of_part(const char* function, const DeviceMesh& mesh, const Layout& layout,
+                        const std::optional<Placements>& given) {
+  if (!given) return detail::gradient_layout(layout);
+  const std::string what = concat(function, ": grad_placements");
+  Layout gradient = detail::checked_layout(what.c_str(), mesh, *given, layout.shape());
+  const auto why_not = detail::why_not_gradient_of_part(layout, gradient);
+  TESSERA_CHECK(!why_not, what, ": the gradient of ", *why_not);
+  return gradient;
+}
+
+}  // namespace
 
 bool is_dtensor(const at::Tensor& tensor) { return detail::dtensor_meta(tensor) != nullptr; }
 
@@ -93,20 +109,14 @@ at::Tensor from_local(const at::Tensor& local, const DeviceMesh& mesh, const Pla
   detail::check_local_shape(kName, local, mesh, layout);
   const at::Tensor values =
       options.run_check ? detail::with_equal_replicas(local, mesh, layout) : at::Tensor();
-  const Layout gradient = options.grad_placements.has_value()
-                              ? detail::checked_layout("from_local: grad_placements", mesh,
-                                                       *options.grad_placements, shape)
-                              : detail::gradient_layout(layout);
+  const Layout gradient = gradient_of_part(kName, mesh, layout, options.grad_placements);
   return detail::wrap_local(local, mesh, layout, gradient, values);
 }
 
 at::Tensor to_local(const at::Tensor& tensor, const ToLocalOptions& options) {
   const auto& meta = checked_meta(tensor, "to_local");
   const Layout gradient =
-      options.grad_placements.has_value()
-          ? detail::checked_layout("to_local: grad_placements", meta.mesh(),
-                                   *options.grad_placements, meta.layout().shape())
-          : detail::gradient_layout(meta.layout());
+      gradient_of_part("to_local", meta.mesh(), meta.layout(), options.grad_placements);
   return detail::unwrap_local(tensor, gradient);
 }
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/base/check.h"
+#include "tessera/tensor/part_gradient.h"
 
 namespace tessera::detail {
 namespace {
@@ -82,25 +83,9 @@ Layout input_gradient(const Layout& layout) {
 }
 
 void check_input_gradient(std::size_t index, const Layout& input, const Layout& gradient) {
-  for (std::size_t dim = 0; dim < input.placements().size(); ++dim) {
-    if (input.mesh().sizes()[dim] == 1) continue;
-    const Placement& held = input.placements()[dim];
-    const Placement& declared = gradient.placements()[dim];
-    if (is_sharded(held)) {
-      TESSERA_CHECK(declared == held, "local_map: in_grad_placements: the gradient of input ",
-                    index, ", ", input, ", cannot be ", declared, " along mesh dim ", dim,
-                    ": every rank computes that of its own part; write ", held,
-                    " there, as the input is");
-      continue;
-    }
-    const auto* partial = std::get_if<Partial>(&declared);
-    const bool adds_up =
-        partial != nullptr && (partial->op == ReduceOp::sum || partial->op == ReduceOp::avg);
-    TESSERA_CHECK(is_replicate(declared) || adds_up,
-                  "local_map: in_grad_placements: the gradient of input ", index, ", ", input,
-                  ", cannot be ", declared, " along mesh dim ", dim,
-                  ": every rank computes one as large as the input; write R there if all compute "
-                  "the same, P(sum) or P(avg) if theirs add up");
+  if (const auto why = why_not_gradient_of_part(input, gradient)) {
+    throw InvalidArgument(
+        concat("local_map: in_grad_placements: the gradient of input ", index, ", ", *why));
   }
 }
 

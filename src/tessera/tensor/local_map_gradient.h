@@ -35,9 +35,7 @@ using MeshDims = std::uint64_t;
 /// Returns the layout that the gradients of an input's parts form.
 [[nodiscard]] Layout input_gradient(const Layout& layout);
 
-/// Throws `InvalidArgument` when the gradients of the parts of an input cannot form `gradient`. They
-/// are as large as the parts; so along a mesh dim they are S(d) if and only if the input is, and else
-/// copies or contributions to a sum.
+/// Throws `InvalidArgument` when the gradients of the parts of an input cannot form `gradient`.
 void check_input_gradient(std::size_t index, const Layout& input, const Layout& gradient);
 
 /// Returns the layout in which the gradient of an output is handed out. `redundant_dims` are the mesh
