@@ -232,6 +232,7 @@ class _Paths:
 
     def expand(self, key: str) -> List[str]:
         """The names that a key stands for."""
+        _C.check_pattern("shard_module", key)
         if not _is_pattern(key):
             found = [key] if key in self.names else []
         else:

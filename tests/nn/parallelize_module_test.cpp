@@ -370,12 +370,15 @@ TEST(ParallelizeModuleTest, ErrorsComeBeforeAnythingIsChanged) {
   EXPECT_THAT(error_of(*network, {{"fc1", PrepareModuleInput{.input_layouts = {Replicate()}}}}),
               HasSubstr("has 1 input_layouts and 0 desired_input_layouts"));
   EXPECT_THAT(error_of(*network, {{"fc1", ColwiseParallel{}}}, {.mesh_dim = "dp"}),
-              HasSubstr("dp"));
+              HasSubstr("parallelize_module: mesh dim \"dp\" given for DeviceMesh("));
   PlainNetwork plain;
   EXPECT_THAT(error_of(*plain, {{"fc1", ColwiseParallel{}}}),
               HasSubstr("parallelize_module: ColwiseParallel: module 'fc1' (torch::nn::Linear) "
                         "cannot have hooks, because libtorch calls its forward directly; declare "
-                        "the member as tessera::nn::Hooked<torch::nn::Linear>"));
+                        "the member as tessera::nn::Hooked<torch::nn::Linear> (from "
+                        "tessera/nn/hooked.h), or put it into a torch::nn::Sequential; styles that "
+                        "state no layouts need no hooks with {.activations = "
+                        "Activations::distributed}"));
   EXPECT_THAT(error_of(*plain, {{"fc1", ColwiseParallel{.output_layouts = Replicate()}}},
                        {.activations = Activations::distributed}),
               HasSubstr("cannot have hooks"));

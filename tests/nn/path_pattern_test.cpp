@@ -2,7 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "tessera/base/error.h"
+#include "base/throws_invalid_argument.h"
+#include "tessera/base/concat.h"
 
 namespace tessera::nn::detail {
 namespace {
@@ -35,7 +36,18 @@ TEST(PathPatternTest, QuestionMarksAndSetsAreOneCharacter) {
   EXPECT_FALSE(matches("fc[13]", "fc2"));
   EXPECT_TRUE(matches("layers.[0-2].fc", "layers.2.fc"));
   EXPECT_FALSE(matches("layers.[0-2].fc", "layers.3.fc"));
-  EXPECT_THROW((void)matches("fc[1", "fc1"), InvalidArgument);
+}
+
+TEST(PathPatternTest, SetsMustBeClosed) {
+  check_pattern("f", "layers.[0-2].fc[13]*");
+  check_pattern("f", "");
+  for (const char* pattern : {"fc[1", "layers.fc[1.fc]", "[ab].[", "*.[1-"}) {
+    EXPECT_FALSE(matches(pattern, "fc1"));
+    EXPECT_THAT([=] { check_pattern("parallelize_module", pattern); },
+                test::throws_invalid_argument(
+                    concat("parallelize_module: pattern '", pattern,
+                           "' opens a set of characters with '[' and does not close it; add ']'")));
+  }
 }
 
 TEST(PathPatternTest, TwoStarsAreAnyNumberOfParts) {

@@ -13,10 +13,10 @@ import torch.distributed.tensor.experimental as their_experimental
 import torch.distributed.tensor.parallel as their_parallel
 
 import tessera
-from tessera import _C, debug, experimental, functional_collectives, parallel
+from tessera import _C, debug, experimental, functional_collectives, parallel, sharded
 
 MODULES = [tessera, debug, experimental, functional_collectives, parallel, tessera.errors,
-           tessera.device_mesh, tessera.factories, tessera.placement_types]
+           tessera.device_mesh, tessera.factories, tessera.placement_types, sharded]
 
 # What we leave out, and why.
 PRIVATE = {"_init_backend", "_rank", "_layout", "_rank_map", "_root_mesh"}  # Of their implementation.

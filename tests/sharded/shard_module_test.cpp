@@ -686,6 +686,8 @@ TEST(ShardModuleTest, RefusesWholePlansBeforeTheFirstChange) {
         AllOf(HasSubstr("Net has no attribute `fc3`: the plan names it, but there is no such "
                         "module; near ones are 'fc1', 'fc2'")));
     EXPECT_THAT(refused({.plan = {{"fc3.weight", entry}}}), HasSubstr("has no attribute `fc3`"));
+    EXPECT_THAT(refused({.plan = {{"fc[12.weight", entry}}}),
+                HasSubstr("shard_module: pattern 'fc[12.weight' opens a set of characters"));
     EXPECT_THAT(refused({.plan = {{"fc2.wieght", entry}}}),
                 HasSubstr("torch::nn::Linear has no attribute `wieght`"));
     EXPECT_THAT(refused({.plan = {{"fc2", entry}}}), HasSubstr("fc2 to be a Tensor, but found"));

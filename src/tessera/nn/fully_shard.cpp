@@ -7,6 +7,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/nn/gradient_sync.h"
+#include "tessera/nn/mesh_dim.h"
 #include "tessera/nn/module_tensors.h"
 #include "tessera/nn/replicate_plain.h"
 #include "tessera/tensor/conversion.h"
@@ -16,19 +17,19 @@
 namespace tessera::nn {
 namespace {
 
-constexpr const char* kName = "fully_shard";
+constexpr const char* kFullyShard = "fully_shard";
 // Gathered mesh dims are the bits of a word.
 constexpr std::int64_t kMostMeshDims = 64;
 
 std::size_t mesh_dim_of(const DeviceMesh& mesh, const std::string& name) {
-  TESSERA_CHECK(mesh.ndim() <= kMostMeshDims, kName, ": a mesh of ", mesh.ndim(),
+  TESSERA_CHECK(mesh.ndim() <= kMostMeshDims, kFullyShard, ": a mesh of ", mesh.ndim(),
                 " dims given; at most ", kMostMeshDims, " are allowed");
   if (name.empty()) {
-    TESSERA_CHECK(mesh.ndim() == 1, kName, ": no mesh_dim given for ", mesh,
+    TESSERA_CHECK(mesh.ndim() == 1, kFullyShard, ": no mesh_dim given for ", mesh,
                   "; say over which of its dims parameters are cut: {.mesh_dim = \"dp\"}");
     return 0;
   }
-  return static_cast<std::size_t>(mesh.shape().dim_named(name));
+  return static_cast<std::size_t>(detail::mesh_dim_named(kFullyShard, mesh, name));
 }
 
 /// The tensor dim to cut: the first one, or the longest that no other mesh dim cuts; the first one
@@ -60,9 +61,10 @@ Layout sharded_layout(const Layout& layout, std::size_t mesh_dim) {
 void check_whole(const torch::nn::Module& module, std::size_t mesh_dim) {
   for (const auto& [name, parameter] : module.named_parameters().pairs()) {
     const auto* meta = tessera::detail::dtensor_meta(parameter);
-    TESSERA_CHECK(meta == nullptr || is_replicate(meta->layout().placements()[mesh_dim]), kName,
-                  ": parameter '", name, "' is placed ", meta->layout(),
-                  ", so it is cut along that mesh dim already");
+    TESSERA_CHECK(meta == nullptr || is_replicate(meta->layout().placements()[mesh_dim]),
+                  kFullyShard, ": parameter '", name, "' is placed ", meta->layout(),
+                  ", so it is cut along that mesh dim already; fully_shard takes modules whose "
+                  "parameters are plain, or replicated there");
   }
 }
 
@@ -90,7 +92,7 @@ void fully_shard(torch::nn::Module& module, const DeviceMesh& mesh,
                  const FullyShardOptions& options) {
   const std::size_t mesh_dim = mesh_dim_of(mesh, options.mesh_dim);
   check_whole(module, mesh_dim);
-  detail::check_one_mesh(kName, module, mesh);
+  detail::check_one_mesh(kFullyShard, module, mesh);
   detail::replicate_plain(module, mesh);
   const auto parameters = detail::parameters_of(module);
   std::int64_t largest = 1;

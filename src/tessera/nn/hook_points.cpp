@@ -57,7 +57,7 @@ SequentialImpl* as_sequential(torch::nn::Module& module) {
 
 }  // namespace
 
-void check_hookable(const char* function, const ModulePlace& place) {
+void check_hookable(const char* function, const ModulePlace& place, const char* advice) {
   if (dynamic_cast<const Hookable*>(place.module) != nullptr) return;
   if (element_in_parent(place) != nullptr) return;
   TESSERA_CHECK(!is_list(*place.module), function, ": ", describe(place),
@@ -75,7 +75,7 @@ void check_hookable(const char* function, const ModulePlace& place) {
       false, function, ": ", describe(place),
       " cannot have hooks, because libtorch calls its forward directly; ",
       is_root ? "make it a tessera::nn::Hooked<" : "declare the member as tessera::nn::Hooked<",
-      type, "> (from tessera/nn/hooked.h), or put it into a torch::nn::Sequential");
+      type, "> (from tessera/nn/hooked.h), or put it into a torch::nn::Sequential", advice);
 }
 
 HookPoints hook_points(const ModulePlace& place) {

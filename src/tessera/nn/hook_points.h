@@ -13,8 +13,8 @@ struct HookPoints {
 };
 
 /// Throws `InvalidArgument` that names `function` and says what to change when a module cannot have
-/// hooks. Changes nothing.
-void check_hookable(const char* function, const ModulePlace& place);
+/// hooks, with `advice` for callers who know of another way. Changes nothing.
+void check_hookable(const char* function, const ModulePlace& place, const char* advice = "");
 
 /// Returns where the hooks of a module go, which `check_hookable` accepts. An element of a Sequential
 /// is made to have hooks.

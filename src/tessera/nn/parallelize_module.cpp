@@ -4,6 +4,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/nn/hook_points.h"
+#include "tessera/nn/mesh_dim.h"
 #include "tessera/nn/module_paths.h"
 #include "tessera/nn/near_names.h"
 #include "tessera/nn/path_pattern.h"
@@ -29,16 +30,12 @@ std::int64_t mesh_dim_of(const DeviceMesh& mesh, const ParallelizeOptions& optio
     TESSERA_CHECK(options.mesh_dim.has_value(), kName, ": ", mesh, " has ", mesh.ndim(),
                   " dims; say along which one the styles work, {.mesh_dim = \"tp\"}");
   }
-  if (!options.mesh_dim) return 0;
-  try {
-    return mesh.shape().dim_named(*options.mesh_dim);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(concat(kName, ": ", error.what()));
-  }
+  return options.mesh_dim ? detail::mesh_dim_named(kName, mesh, *options.mesh_dim) : 0;
 }
 
 std::vector<ModulePlace> matching(const std::string& pattern,
                                   const std::vector<ModulePlace>& places) {
+  detail::check_pattern(kName, pattern);
   std::vector<ModulePlace> found;
   std::vector<std::string> paths;
   for (const auto& place : places) {

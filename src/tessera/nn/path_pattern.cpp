@@ -37,9 +37,7 @@ bool part_matches(std::string_view pattern, std::string_view part) {
   if (part.empty()) return false;
   if (pattern[0] == '[') {
     const auto end = pattern.find(']');
-    TESSERA_CHECK(end != std::string_view::npos, "a pattern with '", pattern,
-                  "', which opens a set and does not close it; add ']'");
-    return is_in_set(part[0], pattern.substr(1, end - 1)) &&
+    return end != std::string_view::npos && is_in_set(part[0], pattern.substr(1, end - 1)) &&
            part_matches(pattern.substr(end + 1), part.substr(1));
   }
   return (pattern[0] == '?' || pattern[0] == part[0]) &&
@@ -47,6 +45,19 @@ bool part_matches(std::string_view pattern, std::string_view part) {
 }
 
 }  // namespace
+
+void check_pattern(const char* function, std::string_view pattern) {
+  auto rest = pattern;
+  while (!rest.empty()) {
+    auto part = take_part(rest);
+    for (auto open = part.find('['); open != std::string_view::npos; open = part.find('[')) {
+      const auto close = part.find(']', open);
+      TESSERA_CHECK(close != std::string_view::npos, function, ": pattern '", pattern,
+                    "' opens a set of characters with '[' and does not close it; add ']'");
+      part.remove_prefix(close + 1);
+    }
+  }
+}
 
 bool matches(std::string_view pattern, std::string_view path) {
   if (pattern.empty() || path.empty()) return (pattern.empty() || pattern == "**") && path.empty();

@@ -157,7 +157,11 @@ StyleActions actions_of(const ParallelStyle& style, const ModulePlace& place,
   StyleReader reader(style_name(style), place, mesh, mesh_dim, activations);
   auto actions = std::visit([&](const auto& one) { return reader.read(one); }, style);
   if (actions.before || actions.after) {
-    check_hookable(concat(kName, ": ", style_name(style)).c_str(), place);
+    const bool may_do_without = activations == Activations::plain;
+    check_hookable(concat(kName, ": ", style_name(style)).c_str(), place,
+                   may_do_without ? "; styles that state no layouts need no hooks with "
+                                    "{.activations = Activations::distributed}"
+                                  : "");
   }
   return actions;
 }

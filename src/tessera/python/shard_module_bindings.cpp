@@ -68,6 +68,9 @@ void bind_shard_module(py::module_& module) {
   module.def("check_output_spec", &sharded::detail::check_output_spec);
   module.def("reshard_output", &sharded::detail::resharded_output, without_gil);
   module.def("local_output", &sharded::detail::local_output, without_gil);
+  module.def("check_pattern", [](const std::string& function, const std::string& pattern) {
+    nn::detail::check_pattern(function.c_str(), pattern);
+  });
   module.def("path_matches", [](const std::string& pattern, const std::string& path) {
     return nn::detail::matches(pattern, path);
   });

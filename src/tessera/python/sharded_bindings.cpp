@@ -18,7 +18,16 @@
 namespace tessera::python {
 namespace {
 
-using namespace sharded;
+using sharded::ChunkShardingSpec;
+using sharded::EnumerableShardingSpec;
+using sharded::LoadWithProcessGroup;
+using sharded::LocalShard;
+using sharded::RankDevice;
+using sharded::ShardedTensor;
+using sharded::ShardedTensorMetadata;
+using sharded::ShardingSpec;
+using sharded::ShardMetadata;
+using sharded::TensorProperties;
 using Sizes = std::vector<std::int64_t>;
 
 /// Raises the class of that name in tessera/errors.py.
@@ -72,9 +81,14 @@ py::class_<T> bind_value(py::module_& module, const char* name, const char* text
 void bind_shards(py::module_& module) {
   bind_value<RankDevice>(module, "RankDevice", "A rank and a device of it, written rank:1/cpu.")
       .def(py::init(&rank_device_from), py::arg("remote_device"))
-      .def("rank", [](const RankDevice& self) { return self.rank; })
-      .def("device", [](const RankDevice& self) { return at::Device(self.device); })
-      .def("worker_name", [](const RankDevice&) { return py::none(); });
+      .def(
+          "rank", [](const RankDevice& self) { return self.rank; }, "The global rank.")
+      .def(
+          "device", [](const RankDevice& self) { return at::Device(self.device); },
+          "The device there.")
+      .def(
+          "worker_name", [](const RankDevice&) { return py::none(); },
+          "Always None: ranks have no names.");
   bind_value<ShardMetadata>(module, "ShardMetadata",
                             "Which box of a tensor one shard is, and where it lives.")
       .def(py::init([](Sizes offsets, Sizes sizes, py::handle placement) {
@@ -82,9 +96,9 @@ void bind_shards(py::module_& module) {
                                   rank_device_from(placement));
            }),
            py::arg("shard_offsets"), py::arg("shard_sizes"), py::arg("placement"))
-      .def_readonly("shard_offsets", &ShardMetadata::offsets)
-      .def_readonly("shard_sizes", &ShardMetadata::sizes)
-      .def_readonly("placement", &ShardMetadata::placement);
+      .def_readonly("shard_offsets", &ShardMetadata::offsets, "The first index along each dim.")
+      .def_readonly("shard_sizes", &ShardMetadata::sizes, "How many indices along each dim.")
+      .def_readonly("placement", &ShardMetadata::placement, "Where it lives.");
 }
 
 void bind_metadata(py::module_& module) {
@@ -96,21 +110,29 @@ void bind_metadata(py::module_& module) {
                }),
            py::arg("dtype") = at::kFloat, py::arg("layout") = at::kStrided,
            py::arg("requires_grad") = false, py::arg("pin_memory") = false)
-      .def_readonly("dtype", &TensorProperties::dtype)
-      .def_readonly("layout", &TensorProperties::layout)
-      .def_readonly("requires_grad", &TensorProperties::requires_grad)
-      .def_readonly("pin_memory", &TensorProperties::pin_memory)
-      .def_property_readonly("memory_format",
-                             [](const TensorProperties&) { return at::MemoryFormat::Contiguous; });
+      .def_readonly("dtype", &TensorProperties::dtype, "The dtype of every shard.")
+      .def_readonly("layout", &TensorProperties::layout, "torch.strided.")
+      .def_readonly("requires_grad", &TensorProperties::requires_grad, "Whether every shard does.")
+      .def_readonly("pin_memory", &TensorProperties::pin_memory, "Whether every shard is pinned.")
+      .def_property_readonly(
+          "memory_format", [](const TensorProperties&) { return at::MemoryFormat::Contiguous; },
+          "torch.contiguous_format.");
   bind_value<ShardedTensorMetadata>(module, "ShardedTensorMetadata",
                                     "A sharded tensor without its values.")
-      .def_readonly("shards_metadata", &ShardedTensorMetadata::shards)
-      .def_property_readonly("size",
-                             [](const ShardedTensorMetadata& self) {
-                               return py::module_::import("torch").attr("Size")(self.size);
-                             })
-      .def_readonly("tensor_properties", &ShardedTensorMetadata::properties);
+      .def_readonly("shards_metadata", &ShardedTensorMetadata::shards,
+                    "The shards of all ranks, in the order of the spec.")
+      .def_property_readonly(
+          "size",
+          [](const ShardedTensorMetadata& self) {
+            return py::module_::import("torch").attr("Size")(self.size);
+          },
+          "The shape of the whole tensor.")
+      .def_readonly("tensor_properties", &ShardedTensorMetadata::properties,
+                    "What all shards have in common.");
 }
+
+constexpr const char* kBuildMetadata =
+    "The shards of a tensor of these sizes. An error where the spec does not fit them.";
 
 template <typename Spec>
 auto metadata_builder() {
@@ -123,16 +145,19 @@ void bind_specs(py::module_& module) {
   bind_value<ChunkShardingSpec>(module, "ChunkShardingSpec",
                                 "One dim cut into chunks; chunk i lives at placements[i].")
       .def(py::init(&chunk_spec), py::arg("dim"), py::arg("placements"))
-      .def_property_readonly("dim", &ChunkShardingSpec::dim)
-      .def_property_readonly("placements", &ChunkShardingSpec::placements)
-      .def("build_metadata", metadata_builder<ChunkShardingSpec>(), py::arg("tensor_sizes"),
-           py::arg("tensor_properties") = TensorProperties());
+      .def_property_readonly("dim", &ChunkShardingSpec::dim,
+                             "The dim that is cut, as it was given.")
+      .def_property_readonly("placements", &ChunkShardingSpec::placements,
+                             "Where the chunks live, in order.")
+      .def("build_metadata", metadata_builder<ChunkShardingSpec>(), kBuildMetadata,
+           py::arg("tensor_sizes"), py::arg("tensor_properties") = TensorProperties());
   bind_value<EnumerableShardingSpec>(module, "EnumerableShardingSpec",
                                      "Every shard spelled out: boxes that tile the tensor.")
       .def(py::init<std::vector<ShardMetadata>>(), py::arg("shards"))
-      .def_property_readonly("shards", &EnumerableShardingSpec::shards)
-      .def("build_metadata", metadata_builder<EnumerableShardingSpec>(), py::arg("tensor_sizes"),
-           py::arg("tensor_properties") = TensorProperties());
+      .def_property_readonly("shards", &EnumerableShardingSpec::shards,
+                             "The shards, as they were given.")
+      .def("build_metadata", metadata_builder<EnumerableShardingSpec>(), kBuildMetadata,
+           py::arg("tensor_sizes"), py::arg("tensor_properties") = TensorProperties());
 }
 
 using LocalShards = std::vector<std::pair<at::Tensor, ShardMetadata>>;
@@ -147,7 +172,7 @@ ShardedTensor from_shards(const LocalShards& given, const Sizes& size, const Gro
   std::vector<LocalShard> shards;
   for (const auto& [tensor, metadata] : given) shards.push_back({tensor, metadata});
   const py::gil_scoped_release no_gil;
-  return init_from_local_shards(shards, size, group);
+  return sharded::init_from_local_shards(shards, size, group);
 }
 
 std::optional<at::Tensor> gather_on(const ShardedTensor& self, std::int64_t dst,
@@ -179,17 +204,18 @@ void bind_tensor(py::module_& module) {
       .def("move_to_dtensor", &moved_to_dtensor)
       .def("to_bytes", [](const ShardedTensor& self) { return py::bytes(to_bytes(self)); })
       .def("__repr__", [](const ShardedTensor& self) { return concat(self); });
-  module.def("shard_tensor", &shard_tensor, without_gil);
+  module.def("shard_tensor", &sharded::shard_tensor, without_gil);
   module.def("init_from_local_shards", &from_shards);
   module.def(
       "sharded_from_dtensor",
       [](const at::Tensor& tensor, const std::optional<ShardingSpec>& spec, const Group& group) {
         const py::gil_scoped_release no_gil;
-        return spec ? from_dtensor(tensor, *spec, group) : from_dtensor(tensor, group);
+        return spec ? sharded::from_dtensor(tensor, *spec, group)
+                    : sharded::from_dtensor(tensor, group);
       });
   module.def("load_sharded_tensor", [](const std::string& bytes, const Group& group) {
     const py::gil_scoped_release no_gil;
-    return load_sharded_tensor(bytes, group);
+    return sharded::load_sharded_tensor(bytes, group);
   });
 }
 
@@ -243,7 +269,7 @@ void bind_sharded(py::module_& module) {
              self.guard = std::make_unique<LoadWithProcessGroup>(self.group);
            })
       .def("exit", [](ProcessGroupScope& self) { self.guard.reset(); });
-  module.def("current_process_group", &current_process_group);
+  module.def("current_process_group", &sharded::current_process_group);
 }
 
 }  // namespace tessera::python

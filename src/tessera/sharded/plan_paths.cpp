@@ -27,6 +27,7 @@ struct Paths {
 
 /// The paths that a key stands for.
 std::vector<std::string> expand(const std::string& key, const Paths& paths) {
+  nn::detail::check_pattern(kName, key);
   std::vector<std::string> found;
   for (const auto& path : paths.all) {
     if (is_pattern(key) ? nn::detail::matches(key, path) : key == path) found.push_back(path);

@@ -124,14 +124,17 @@ TEST(FullyShardTest, WrongMeshDimsAreRefused) {
   };
   EXPECT_THAT(text_of(""), HasSubstr("fully_shard: no mesh_dim given for DeviceMesh([dp=2, tp=2], "
                                      "cpu); say over which of its dims parameters are cut"));
-  EXPECT_THAT(text_of("pp"), HasSubstr("pp"));
+  EXPECT_THAT(text_of("pp"), HasSubstr("fully_shard: mesh dim \"pp\" given for DeviceMesh([dp=2, "
+                                       "tp=2], cpu); use one of its names"));
   const auto twice = test::failure_of(2, [](World& world) {
     const auto mesh = init_device_mesh("cpu", {world.size()}, {"dp"});
     SmallNet net;
     nn::fully_shard(*net, mesh);
     nn::fully_shard(*net, mesh);
   });
-  EXPECT_THAT(twice, HasSubstr("is cut along that mesh dim already"));
+  EXPECT_THAT(twice,
+              HasSubstr("is cut along that mesh dim already; fully_shard takes modules whose "
+                        "parameters are plain, or replicated there"));
 }
 
 }  // namespace
