@@ -16,7 +16,17 @@ if not database.exists():
     print("no compile_commands.json: configured without a preset")
     sys.exit(SKIPPED)
 
-compiled = {pathlib.Path(entry["file"]).resolve() for entry in json.loads(database.read_text())}
+
+def sources_of(file):
+    """The file itself, or those that a file of TESSERA_UNITY includes."""
+    if file.parent.name != "Unity":
+        return [file]
+    lines = file.read_text().splitlines()
+    return [pathlib.Path(line.split('"')[1]) for line in lines if line.startswith("#include")]
+
+
+entries = json.loads(database.read_text())
+compiled = {source.resolve() for entry in entries for source in sources_of(pathlib.Path(entry["file"]))}
 consumer = root / "tests/install/consumer"
 lists = " ".join(file.read_text() for file in (root / "src").rglob("CMakeLists.txt")).split()
 listed = {word.rstrip('")').rsplit("/")[-1] for word in lists}

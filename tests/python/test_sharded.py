@@ -477,7 +477,7 @@ def test_errors_of_plans():
         refused([AttributeError], "has no attribute", {"fc1.biass": spec})
         refused([AttributeError], "there is no such parameter or buffer; near ones are",
                 {"fc*.weigth": spec})
-        refused([ValueError], "shard_module: pattern 'fc[12.weight' opens a set of characters",
+        refused([ValueError], r"shard_module: pattern 'fc\[12.weight' opens a set of characters",
                 {"fc[12.weight": spec})
         refused([AttributeError], "has no attribute `fc3`", {"fc3": Doubler()})
         refused([AttributeError], "has no attribute `fc3`", {}, output_plan={"fc3": spec})

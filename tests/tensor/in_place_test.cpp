@@ -187,7 +187,7 @@ TEST(InPlaceTest, ErrorsSayWhatToDo) {
               }),
               HasSubstr("has history, but only leaf tensors can change in place"));
   EXPECT_THAT(message([](const auto& mesh) {
-                const auto x = waves({4, 2}).requires_grad_();
+                const auto x = waves({8}).view({4, 2}).requires_grad_();
                 x.register_hook([](const at::Tensor&) {});
                 distribute_in_place(x, mesh, {Shard(0)});
               }),
