@@ -8,6 +8,7 @@
 #include "tessera/python/bindings.h"
 #include "tessera/python/placement_cast.h"
 #include "tessera/tensor/dtensor.h"
+#include "tessera/tensor/dtensor_meta.h"
 
 namespace tessera::python {
 namespace {
@@ -47,6 +48,12 @@ at::Tensor py_redistribute(const at::Tensor& tensor, const DeviceMesh* mesh, py:
                            bool async_op, OptionalDtype forward_dtype,
                            OptionalDtype backward_dtype) {
   const Placements wanted = placements_from(placements);
+  const auto* meta = detail::dtensor_meta(tensor);
+  const bool casts = forward_dtype || backward_dtype;
+  if (meta != nullptr && !casts && (mesh == nullptr || *mesh == meta->mesh()) &&
+      wanted == meta->layout().placements()) {
+    return tensor;  // Quicker than letting go of Python's lock.
+  }
   const RedistributeOptions options{
       .async_op = async_op, .forward_dtype = forward_dtype, .backward_dtype = backward_dtype};
   const py::gil_scoped_release no_gil;

@@ -137,6 +137,8 @@ at::Tensor redistribute(const at::Tensor& tensor, const DeviceMesh& mesh,
                         const Placements& placements, const RedistributeOptions& options) {
   constexpr const char* kName = "redistribute";
   const auto& meta = checked_meta(tensor, kName);
+  const bool casts = options.forward_dtype || options.backward_dtype;
+  if (!casts && meta.mesh() == mesh && meta.layout().placements() == placements) return tensor;
   const Layout layout = detail::checked_layout(kName, mesh, placements, meta.layout().shape());
   detail::check_destination(kName, meta, mesh);
   return detail::move(tensor, mesh, layout, options);
