@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """compare.py BENCH_DIR: one training step of a GPT on 2x2 ranks beside PyTorch.
 
-Everything is measured in one run, in turns, on this machine. BENCH_DIR has the built programs. The
-interpreter that runs this must have torch.
+Everything is measured in one run, in turns, on this machine; of each the best round counts, as others may
+use the machine in between. BENCH_DIR has the built programs. The interpreter that runs this must have
+torch.
 """
 
 import json
@@ -12,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-ROUNDS = 3
+ROUNDS = 5
 TIMEOUT = 300
 MESH = "dp=2,tp=2"
 
@@ -62,8 +63,7 @@ def main():
             row = row_of(command)
             if row is not None:
                 seen.setdefault(label, []).append(row)
-    times = {label: sorted(row["ms"] for row in rows)[len(rows) // 2]
-             for label, rows in seen.items()}
+    times = {label: min(row["ms"] for row in rows) for label, rows in seen.items()}
     base = times.get("PyTorch dp+tp on gloo")
     print(f"{'GPT step, 2x2 ranks':30}{'ms':>9}{'PyTorch is slower by':>22}"
           f"{'received by a rank':>20}{'collectives':>13}")

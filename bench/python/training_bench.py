@@ -5,6 +5,7 @@ one JSON line, after making sure that both have the same losses.
 """
 
 import json
+import statistics
 import time
 
 import torch
@@ -18,7 +19,8 @@ from torch.nn import functional
 import tessera
 import tessera.parallel
 
-LAYERS, WIDTH, HEADS, BATCH, LENGTH, STEPS = 2, 64, 4, 4, 16, 12
+LAYERS, WIDTH, HEADS, BATCH, LENGTH = 2, 64, 4, 4, 16
+WARM_UP, STEPS = 3, 40
 
 
 class Attention(nn.Module):
@@ -86,7 +88,7 @@ def main():
         sides.append((net, optimizer,
                       tensor.distribute_tensor(x, mesh, [tensor.Replicate()])))
     times, losses = ([], []), ([], [])
-    for _ in range(STEPS):
+    for _ in range(WARM_UP + STEPS):
         for i, (net, optimizer, value) in enumerate(sides):
             dist.barrier()
             begin = time.perf_counter()
@@ -95,7 +97,7 @@ def main():
             losses[i].append(float(loss.detach().full_tensor()))
     torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=1e-3, atol=1e-5)
     if dist.get_rank() == 0:
-        ours, pytorch = (sorted(column[3:])[len(column[3:]) // 2] for column in times)
+        ours, pytorch = (statistics.median(column[WARM_UP:]) for column in times)
         print(json.dumps(dict(name=f"training step, {LAYERS} layers, AdamW", ranks=size, tessera=ours,
                               pytorch=pytorch)), flush=True)
     tessera.shutdown()
