@@ -1,6 +1,7 @@
 #include "tessera/comm/recorder.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "tessera/comm/process_clock.h"
@@ -52,9 +53,13 @@ CommRecorder::CommRecorder(const char* name, const Group& group, std::int64_t se
 CommRecorder::~CommRecorder() {
   if (entries_.empty()) return;
   const auto duration = Clock::now() - begin_;
+  // Whatever was on its way when an exception ended the call has not arrived anywhere.
+  const bool has_failed = std::uncaught_exceptions() > 0;
   for (const auto& entry : entries_) {
     if (entry.log->generation != entry.generation) continue;
-    entry.log->records[entry.index].duration = duration;
+    CommRecord& record = entry.log->records[entry.index];
+    record.duration = duration;
+    if (has_failed) record.sent_bytes = record.received_bytes = 0;
   }
 }
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "comm/process/announced_cases.h"
 #include "comm/process/gloo_ranks.h"
 #include "comm/process/transport_cases.h"
 
@@ -18,6 +19,13 @@ TEST(GlooTransportTest, MovesReducesAndComparesOnOneToFourRanks) {
       check_async(group);
       check_records(group);
     });
+  }
+}
+
+TEST(GlooTransportTest, AnnouncedOperationsMoveWhatIsSmallAndWhatIsLarge) {
+  for (const std::int64_t size : {2, 3}) {
+    SCOPED_TRACE(size);
+    run_gloo(size, [](World& world) { check_announced(world.group()); });
   }
 }
 

@@ -40,6 +40,7 @@ Adopted take_backend(const GroupPtr& group) {
   adopted.backend = group->getBackend(device.type());
   adopted.traits.engine = adopted.backend->getBackendName();
   adopted.traits.polls_collectives = adopted.traits.engine == "gloo";
+  adopted.traits.exchanges_small = adopted.traits.engine == "gloo" && device.is_cpu();
   adopted.traits.device = device;
   return adopted;
 }

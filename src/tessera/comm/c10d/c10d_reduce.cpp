@@ -84,6 +84,7 @@ void reduce_parts(const at::Tensor& out, const at::Tensor& parts, std::int64_t m
 PendingPtr C10dTransport::all_reduce(const at::Tensor& data, ReduceOp op) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_reducible(data.scalar_type(), op);
+  if (all_reduce_small(data, op)) return std::make_shared<DonePending>();
   const WatchedCall call = begin("all_reduce");
   if (data.numel() == 0) return std::make_shared<DonePending>();
   if (reduces_alike(data.scalar_type(), op)) return reduce_natively(call, data, op);
@@ -132,6 +133,7 @@ PendingPtr C10dTransport::reduce_scatter(const at::Tensor& out, const at::Tensor
                                          std::span<const std::int64_t> counts, ReduceOp op) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_reducible(in.scalar_type(), op);
+  if (reduce_scatter_small(out, in, counts, op)) return std::make_shared<DonePending>();
   const WatchedCall call = begin("reduce_scatter_tensor");
   const Counts sizes(counts.begin(), counts.end());
   const bool is_native =

@@ -13,6 +13,7 @@
 #include "tessera/comm/c10d/channel.h"
 #include "tessera/comm/c10d/messenger.h"
 #include "tessera/comm/c10d/moved_view.h"
+#include "tessera/comm/c10d/small_exchange.h"
 
 namespace tessera::detail {
 namespace {
@@ -44,7 +45,11 @@ at::Tensor repeated(const at::Tensor& flat, std::int64_t times) {
 C10dTransport::C10dTransport(std::shared_ptr<Channel> channel, std::size_t member)
     : channel_(std::move(channel)),
       member_(member),
-      messenger_(std::make_unique<Messenger>(channel_, member)) {}
+      messenger_(std::make_unique<Messenger>(channel_, member)) {
+  if (channel_->traits().exchanges_small && size() > 1) {
+    small_ = std::make_unique<SmallExchange>(channel_, member);
+  }
+}
 
 C10dTransport::~C10dTransport() = default;
 
@@ -58,6 +63,9 @@ WatchedCall C10dTransport::begin(const char* op) {
 }
 
 Counts C10dTransport::exchange_words(const WatchedCall& call, std::span<const std::int64_t> words) {
+  if (small_ != nullptr && words.size_bytes() <= small_->room()) {
+    return exchange_small_words(call, words);
+  }
   const auto length = static_cast<std::int64_t>(words.size());
   at::Tensor mine = at::empty({length}, at::kLong);
   std::copy(words.begin(), words.end(), mine.mutable_data_ptr<std::int64_t>());
@@ -80,23 +88,23 @@ void C10dTransport::check(const Fingerprint& fingerprint) {
     messenger_->announce(fingerprint.arguments);
     return;
   }
+  if (small_ != nullptr) {
+    compare_announced();
+    announced_ = fingerprint;
+    return;
+  }
   (void)check_records(fingerprint, {});
   arguments_ = fingerprint.arguments;
 }
 
 Counts C10dTransport::check_records(const Fingerprint& fingerprint,
                                     std::span<const std::int64_t> record) {
+  compare_announced();
   const WatchedCall call = channel_->watch().begin(fingerprint.op, fingerprint.arguments);
   const Claims claims = take_claims(fingerprint);
   const CheckRecord own = make_record(fingerprint, sequence_++, record.size(), claims);
   const Counts words = exchange_words(call, pack(own, record));
-  std::vector<CheckRecord> records;
-  for (std::size_t i = 0; i < words.size(); i += CheckRecord::kSize) {
-    records.push_back(unpack(std::span(words).subspan(i, CheckRecord::kSize)));
-  }
-  if (const auto other = find_difference(records)) {
-    throw_difference(call, pack_call(fingerprint, claims), words, *other);
-  }
+  compare_records(call, fingerprint, claims, words);
   // All have the same length, so all decide alike.
   if (record.size() > CheckRecord::kInline) return exchange_words(call, record);
   Counts result;
@@ -106,6 +114,17 @@ Counts C10dTransport::check_records(const Fingerprint& fingerprint,
     result.insert(result.end(), begin, begin + static_cast<std::ptrdiff_t>(record.size()));
   }
   return result;
+}
+
+void C10dTransport::compare_records(const WatchedCall& call, const Fingerprint& fingerprint,
+                                    const Claims& claims, std::span<const std::int64_t> words) {
+  std::vector<CheckRecord> records;
+  for (std::size_t i = 0; i < words.size(); i += CheckRecord::kSize) {
+    records.push_back(unpack(words.subspan(i, CheckRecord::kSize)));
+  }
+  if (const auto other = find_difference(records)) {
+    throw_difference(call, pack_call(fingerprint, claims), words, *other);
+  }
 }
 
 void C10dTransport::throw_difference(const WatchedCall& call, std::span<const std::int64_t> own,
@@ -166,6 +185,7 @@ PendingPtr C10dTransport::gather_parts(const WatchedCall& call, const at::Tensor
 PendingPtr C10dTransport::all_gather(const at::Tensor& out, const at::Tensor& in,
                                      std::span<const std::int64_t> counts) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (all_gather_small(out, in, counts)) return std::make_shared<DonePending>();
   const WatchedCall call = begin("all_gather_into_tensor");
   return gather_parts(call, out, in, to_counts(counts), nullptr);
 }
@@ -174,12 +194,15 @@ PendingPtr C10dTransport::all_to_all(const at::Tensor& out, const at::Tensor& in
                                      std::span<const std::int64_t> receive_counts,
                                      std::span<const std::int64_t> send_counts) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (all_to_all_small(out, in, receive_counts, send_counts))
+    return std::make_shared<DonePending>();
   const WatchedCall call = begin("all_to_all_single");
   return exchange_parts(call, out, in, to_counts(receive_counts), to_counts(send_counts), nullptr);
 }
 
 PendingPtr C10dTransport::broadcast(const at::Tensor& data, std::int64_t root) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (broadcast_small(data, root)) return std::make_shared<DonePending>();
   const WatchedCall call = begin("broadcast");
   if (data.numel() == 0) return std::make_shared<DonePending>();
   c10d::BroadcastOptions options;
@@ -194,26 +217,29 @@ PendingPtr C10dTransport::broadcast(const at::Tensor& data, std::int64_t root) {
 PendingPtr C10dTransport::gather(const at::Tensor& out, const at::Tensor& in,
                                  std::span<const std::int64_t> counts, std::int64_t root) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const WatchedCall call = begin("gather");
   const bool is_root = static_cast<std::int64_t>(member_) == root;
   Counts send_counts(counts.size(), 0);
   send_counts[static_cast<std::size_t>(root)] = in.numel();
   Counts receive_counts = is_root ? to_counts(counts) : Counts(counts.size(), 0);
   const at::Tensor to = is_root ? out : at::empty({0}, in.options());
-  return exchange_parts(call, to, in, std::move(receive_counts), std::move(send_counts), nullptr);
+  if (all_to_all_small(to, in, receive_counts, send_counts)) return std::make_shared<DonePending>();
+  return exchange_parts(begin("gather"), to, in, std::move(receive_counts), std::move(send_counts),
+                        nullptr);
 }
 
 PendingPtr C10dTransport::scatter(const at::Tensor& out, const at::Tensor& in,
                                   std::span<const std::int64_t> counts, std::int64_t root) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const WatchedCall call = begin("scatter");
   const bool is_root = static_cast<std::int64_t>(member_) == root;
   Counts receive_counts(counts.size(), 0);
   receive_counts[static_cast<std::size_t>(root)] = out.numel();
   Counts send_counts = is_root ? to_counts(counts) : Counts(counts.size(), 0);
   const at::Tensor from = is_root ? in : at::empty({0}, out.options());
-  return exchange_parts(call, out, from, std::move(receive_counts), std::move(send_counts),
-                        nullptr);
+  if (all_to_all_small(out, from, receive_counts, send_counts)) {
+    return std::make_shared<DonePending>();
+  }
+  return exchange_parts(begin("scatter"), out, from, std::move(receive_counts),
+                        std::move(send_counts), nullptr);
 }
 
 PendingPtr C10dTransport::send(const at::Tensor& data, std::int64_t to, std::int64_t tag) {
@@ -227,6 +253,8 @@ PendingPtr C10dTransport::receive(const at::Tensor& data, std::int64_t from, std
 }
 
 void C10dTransport::barrier() {
+  // Who has compared its call with all others knows that they have come.
+  if (barrier_small()) return;
   const WatchedCall call = begin("barrier");
   c10d::BarrierOptions options;
   options.timeout = channel_->watch().timeout();

@@ -82,6 +82,23 @@ void Channel::wait(const WatchedCall& call, const WorkPtr& work) {
   watch_->end_wait();
 }
 
+void Channel::wait_awoken(const WatchedCall& call, const WorkPtr& work) {
+  // Longer than we wait, since the engine closes all connections when it has waited so long.
+  const Milliseconds beyond = watch_->timeout() + std::chrono::hours(1);
+  bool hopeless = false;
+  while (true) {
+    try {
+      if (work->wait(beyond)) break;
+    } catch (const std::exception& error) {
+      abandon(call, work, error.what());
+    }
+    const auto waited = std::chrono::duration_cast<Milliseconds>(Clock::now() - call.begin);
+    if (hopeless || waited >= watch_->timeout()) abandon(call, work, "");
+    hopeless = watch_->is_hopeless(call, waited);
+  }
+  watch_->end_wait();
+}
+
 void Channel::abandon(const WatchedCall& call, const WorkPtr& work,
                       const std::string& engine_words) {
   abandoned_.push_back(work);

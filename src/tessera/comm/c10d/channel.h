@@ -25,6 +25,9 @@ struct BackendTraits {
   bool polls_messages = false;
   /// `allgather` and `reduce_scatter` take lists of tensors of different sizes.
   bool takes_uneven_lists = false;
+  /// Messages are written by who sends them, waits for them can be aborted, and there is room for
+  /// more tags than ours: see Note [Small messages].
+  bool exchanges_small = false;
   /// Where tensors must be to be moved.
   at::Device device = at::kCPU;
 };
@@ -58,6 +61,9 @@ class Channel {
 
   /// Waits for the engine; throws `CommError` when that fails, takes too long, or has no hope.
   void wait(const WatchedCall& call, const WorkPtr& work);
+  /// The same for work that an `Alarm` watches; the call has no time left when it has waited since
+  /// its begin.
+  void wait_awoken(const WatchedCall& call, const WorkPtr& work);
 
  private:
   /// Waits once. Returns true when the work is complete, and sets `error` when it failed.

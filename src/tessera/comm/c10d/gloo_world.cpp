@@ -100,7 +100,8 @@ class GlooWorld : public ProcessWorld {
       auto channel = std::make_shared<Channel>(
           make_group(prefixed(store_, concat(key, "/gloo")), group,
                      std::max(std::chrono::duration_cast<Milliseconds>(left), Milliseconds(100))),
-          BackendTraits{.engine = engine(), .polls_collectives = true}, watch);
+          BackendTraits{.engine = engine(), .polls_collectives = true, .exchanges_small = true},
+          watch);
       return std::make_unique<C10dTransport>(std::move(channel),
                                              static_cast<std::size_t>(group.index));
     } catch (const CommError&) {
