@@ -10,8 +10,6 @@
 #include "tessera/base/check.h"
 #include "tessera/comm/comm_error.h"
 #include "tessera/comm/pending_tensor.h"
-#include "tessera/comm/world.h"
-#include "tessera/comm/world_state.h"
 
 namespace tessera::detail {
 namespace {
@@ -60,8 +58,10 @@ Call::Call(const char* function, const char* name, const Group& group)
     : function_(function),
       name_(name),
       group_(group),
+      world_(world_of(group)),
+      use_(*world_, function),
       begin_(Clock::now()),
-      is_compared_(group.size() > 1 && group.world().options().check) {}
+      is_compared_(group.size() > 1 && world_->options().check) {}
 
 Transport& Call::transport() const { return connect(group_); }
 

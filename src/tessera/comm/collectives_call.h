@@ -2,12 +2,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tessera/base/concat.h"
 #include "tessera/comm/group.h"
 #include "tessera/comm/transport.h"
+#include "tessera/comm/world_state.h"
 
 namespace tessera::detail {
 
@@ -78,6 +80,8 @@ class Call {
   const char* function_;
   const char* name_;
   Group group_;
+  std::shared_ptr<WorldState> world_;
+  SoleUse use_;
   Clock::time_point begin_;
   bool is_compared_;
   std::string error_;

@@ -96,6 +96,7 @@ at::Tensor redistribute_local(const at::Tensor& local, const Layout& from, const
 at::Tensor redistribute_local(const at::Tensor& local, const Layout& from, const Layout& to,
                               const World& world, const RedistributeLocalOptions& options) {
   detail::WorldState& state = world.state();
+  const detail::SoleUse use(state, "redistribute_local");
   const auto refuse_if = [&](const detail::Complaint& complaint) {
     if (complaint.given.empty()) return;
     detail::refuse(state, detail::participants_of(state, from, to),

@@ -152,6 +152,7 @@ std::vector<at::Tensor> redistribute_local_all(std::span<const at::Tensor> local
                 " tensor(s) given for ", changes.size(),
                 " change(s) of layout; pass one for each tensor");
   detail::WorldState& state = world.state();
+  const detail::SoleUse use(state, "redistribute_local_all");
   const auto route = checked_route(state, locals, changes, options.staging_budget);
   const detail::CauseScope cause(route->cause);
   const bool check = state.options().check && agree_before(*route);

@@ -80,6 +80,19 @@ void WorldState::close_transports() {
   for (const auto& [ranks, group] : groups_) group->transport.reset();
 }
 
+SoleUse::SoleUse(WorldState& world, const char* function) : user_(&world.user_) {
+  std::thread::id other;
+  if (user_->compare_exchange_strong(other, std::this_thread::get_id())) return;
+  TESSERA_CHECK(other == std::this_thread::get_id(), function, ": called on rank ", world.rank(),
+                " while another thread of that rank is communicating; a rank communicates from one "
+                "thread at a time: let the other one finish first");
+  user_ = nullptr;
+}
+
+SoleUse::~SoleUse() {
+  if (user_ != nullptr) user_->store(std::thread::id());
+}
+
 std::shared_ptr<WorldState> world_of(const Group& group) {
   auto world = group.state().world.lock();
   TESSERA_CHECK(world != nullptr, "group ", group.name(),

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tessera/comm/claims.h"
@@ -73,11 +75,30 @@ class WorldState : public std::enable_shared_from_this<WorldState> {
   void close_transports();
 
  private:
+  friend class SoleUse;
+
   std::int64_t rank_;
   std::int64_t size_;
   WorldOptions options_;
+  /// The thread that communicates; none at first.
+  std::atomic<std::thread::id> user_;
   std::map<std::vector<std::int64_t>, std::shared_ptr<GroupState>> groups_;
   std::shared_ptr<RouteCache> routes_;
+};
+
+/// Says that the calling thread communicates, while alive; may be nested. As nothing of a world is
+/// locked, a second thread of the same rank is refused meanwhile.
+class SoleUse {
+ public:
+  /// `function` is what the user called. Throws `InvalidArgument` when another thread is in a call.
+  SoleUse(WorldState& world, const char* function);
+  ~SoleUse();
+  SoleUse(const SoleUse&) = delete;
+  SoleUse& operator=(const SoleUse&) = delete;
+
+ private:
+  /// Null where another one of this thread's is around it.
+  std::atomic<std::thread::id>* user_;
 };
 
 /// Returns the world of a group. Throws `InvalidArgument` when that has ended.

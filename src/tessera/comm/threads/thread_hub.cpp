@@ -7,6 +7,7 @@
 #include <thread>
 #include <typeinfo>
 
+#include "tessera/base/check.h"
 #include "tessera/base/concat.h"
 #include "tessera/comm/waiting.h"
 
@@ -184,6 +185,9 @@ void ThreadHub::wait(ThreadGroup& group, const std::shared_ptr<ThreadSlot>& slot
 void ThreadHub::block(ThreadGroup& group, const std::shared_ptr<ThreadSlot>& slot,
                       std::int64_t rank, Lock& lock, Clock::time_point deadline) {
   Rank& own = ranks_[static_cast<std::size_t>(rank)];
+  TESSERA_CHECK(own.status != Status::blocked, "wait: called on rank ", rank,
+                " while another thread of that rank waits on group ", own.group->name,
+                "; a rank communicates from one thread at a time: let the other one finish first");
   set_status(own, Status::blocked);
   own.group = &group;
   own.slot = slot;
