@@ -209,12 +209,7 @@ std::shared_ptr<WorldState> make_gloo_world(std::int64_t rank, std::int64_t size
   auto peers = std::make_shared<Peers>(rank, std::move(processes), std::move(board));
   auto world = std::make_shared<GlooWorld>(size, options, std::move(peers), store,
                                            make_device(rendezvous), serves);
-  std::vector<std::int64_t> all(static_cast<std::size_t>(size));
-  std::iota(all.begin(), all.end(), std::int64_t{0});
-  const auto group = world->group(all);
-  group->transport = world->make_transport(*group);
-  group->transport->set_claims(&group->claims);
-  self_test(*group->transport, rank, size);
+  self_test(connect(World(world).group()), rank, size);
   return world;
 }
 
