@@ -28,11 +28,29 @@ void expect_every_pair(const MeshShape& mesh, const Shape& shape, const PairOpti
   expect_moves(mesh.num_ranks(), every_pair(mesh, mesh, shape, pairs), options);
 }
 
+/// The same between two meshes, for all shapes, in dtypes that take turns.
+void expect_every_pair_in_turn(std::int64_t ranks, const MeshShape& from, const MeshShape& to,
+                               bool all_kinds = true) {
+  constexpr std::size_t kTurns = std::size(kDtypes);
+  for (std::size_t shape = 0; shape < kShapes.size(); ++shape) {
+    for (std::size_t i = 0; i < kTurns; ++i) {
+      const PairOptions pairs{.dtype = kDtypes[(i + shape) % kTurns],
+                              .all_kinds = all_kinds,
+                              .every = kTurns,
+                              .first = i,
+                              .strided_phase = shape};
+      expect_moves(ranks, every_pair(from, to, kShapes[shape], pairs));
+    }
+  }
+}
+
 TEST(RedistributeLocalTest, EveryPairOnOneDimMeshes) {
   for (const std::int64_t ranks : {1, 2, 3, 4}) {
     for (const Shape& shape : kShapes) {
-      for (const auto dtype : kDtypes)
-        expect_every_pair(MeshShape({ranks}), shape, {.dtype = dtype});
+      std::size_t number = 0;
+      for (const auto dtype : kDtypes) {
+        expect_every_pair(MeshShape({ranks}), shape, {.dtype = dtype, .strided_phase = number++});
+      }
     }
   }
 }
@@ -45,7 +63,7 @@ TEST(RedistributeLocalTest, EveryPairInOtherDtypes) {
 
 TEST(RedistributeLocalTest, EveryPairOnTwoDimMeshes) {
   for (const MeshShape& mesh : {MeshShape({2, 2}, {"dp", "tp"}), MeshShape({3, 2})}) {
-    for (const Shape& shape : kShapes) expect_every_pair(mesh, shape);
+    expect_every_pair_in_turn(mesh.num_ranks(), mesh, mesh);
   }
 }
 
@@ -56,7 +74,7 @@ TEST(RedistributeLocalTest, EveryPairOnTwoDimMeshesInEveryDtype) {
 }
 
 TEST(RedistributeLocalTest, EveryPairOnThreeDimMeshes) {
-  expect_every_pair(MeshShape({2, 2, 2}), {5, 3}, {.all_kinds = false});
+  expect_every_pair_in_turn(8, MeshShape({2, 2, 2}), MeshShape({2, 2, 2}), /*all_kinds=*/false);
 }
 
 TEST(RedistributeLocalTest, ManyPairsOfAllKindsOnThreeDimMeshes) {
@@ -68,12 +86,9 @@ TEST(RedistributeLocalTest, EveryPairBetweenMeshes) {
   const MeshShape two({2}, {}, {2, 1});
   const MeshShape others({2}, {}, {0, 3});
   const MeshShape square({2, 2}, {"dp", "tp"}, {3, 2, 1, 0});
-  for (const Shape& shape : kShapes) {
-    for (const auto& [from, to] :
-         {std::pair(four, two), std::pair(two, four), std::pair(two, others),
-          std::pair(four, square), std::pair(square, two)}) {
-      expect_moves(4, every_pair(from, to, shape, {.all_kinds = false}));
-    }
+  for (const auto& [from, to] : {std::pair(four, two), std::pair(two, four), std::pair(two, others),
+                                 std::pair(four, square), std::pair(square, two)}) {
+    expect_every_pair_in_turn(4, from, to);
   }
 }
 

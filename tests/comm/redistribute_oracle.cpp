@@ -14,8 +14,37 @@
 namespace tessera::test {
 namespace {
 
+/// Where nothing is reduced, bits are moved and not numbers: elements are then integers of the same
+/// width, which no arithmetic or comparison of numbers can mistake for others.
+bool moves_bits(const MoveCase& test) { return !test.from.has_partial() && !test.to.has_partial(); }
+
+at::ScalarType carrier_of(at::ScalarType dtype) {
+  if (dtype == at::kBool) return at::kByte;
+  constexpr at::ScalarType kByWidth[] = {at::kByte, at::kShort, at::kInt, at::kLong};
+  const auto width = c10::elementSize(dtype);
+  return kByWidth[width == 8 ? 3 : width / 2];
+}
+
+/// Both zeros, several NaNs (all bits set, and all but the sign and the last one) and anything else;
+/// for complex numbers in both halves. Of bools, true and false.
+at::Tensor odd_bits(const Layout& layout, at::ScalarType dtype) {
+  const auto carrier = carrier_of(dtype);
+  const at::ScalarType half = dtype == at::kComplexFloat ? at::kInt : carrier;
+  const auto bits = static_cast<std::int64_t>(8 * c10::elementSize(half));
+  const std::int64_t sign = std::numeric_limits<std::int64_t>::min() >> (64 - bits);
+  const auto index =
+      at::arange(dtype == at::kComplexFloat ? 2 * layout.numel() : layout.numel(), at::kLong);
+  if (dtype == at::kBool) return index.mul(7).remainder(2).to(carrier).view(layout.shape());
+  const auto kind = index.remainder(5);
+  at::Tensor values = index.mul(0x1E3779B97F4A7C15).add(5);
+  values = values.masked_fill(kind.eq(0), sign).masked_fill(kind.eq(1), -1);
+  values = values.masked_fill(kind.eq(2), -(sign + 2)).to(half);
+  if (half == carrier) return values.view(layout.shape());
+  return values.view({layout.numel(), 2}).view(carrier).view(layout.shape());
+}
+
 /// The value of every element, and for Partial the contribution of the rank at a coordinate: whole
-/// numbers small enough to be exact in every dtype, or not numbers of any kind where bits must stay.
+/// numbers small enough to be exact in every dtype.
 at::Tensor contribution(const Layout& layout, const Coordinate& coordinate, at::ScalarType dtype) {
   std::int64_t number = 0;
   for (std::size_t i = 0; i < coordinate.size(); ++i) {
@@ -95,24 +124,51 @@ class Checker {
   void finish(const World& world) { (void)wait(outputs_[static_cast<std::size_t>(world.rank())]); }
 
   void expect_right(const MoveCase& test) {
+    if (moves_bits(test)) return expect_bits(test);
     const at::Tensor expected = value_of(
         test.from, [&](const Coordinate& at) { return contribution(test.from, at, test.dtype); });
-    const std::string text = concat(test.from, " to ", test.to, " ", c10::toString(test.dtype));
+    const std::string text = describe(test);
     if (test.to.has_partial()) {
       expect_contributions(test, expected, text);
       return;
     }
     for (const auto rank : test.to.mesh().ranks()) {
-      const at::Tensor& got = outputs_[static_cast<std::size_t>(rank)];
-      const at::Tensor want = part_of(expected, *test.to.part_of(rank)).to(test.dtype);
-      ASSERT_TRUE(got.sizes() == want.sizes())
-          << text << " rank " << rank << " has " << got.sizes();
-      ASSERT_TRUE(got.is_contiguous() || test.from.equivalent(test.to)) << text;
-      ASSERT_TRUE(at::equal(got, want)) << text << " rank " << rank << "\n" << got << "\n" << want;
+      expect_part(test, rank, output_of(test, rank),
+                  part_of(expected, *test.to.part_of(rank)).to(test.dtype));
     }
   }
 
  private:
+  static std::string describe(const MoveCase& test) {
+    return concat(test.from, " to ", test.to, ' ', c10::toString(test.dtype),
+                  test.strided ? " strided" : "");
+  }
+
+  /// What a rank got, after making sure that it is what was asked for by its outside.
+  const at::Tensor& output_of(const MoveCase& test, std::int64_t rank) {
+    const at::Tensor& got = outputs_[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(got.scalar_type(), test.dtype) << describe(test);
+    EXPECT_TRUE(got.is_contiguous() || test.from.equivalent(test.to)) << describe(test);
+    return got;
+  }
+
+  static void expect_part(const MoveCase& test, std::int64_t rank, const at::Tensor& got,
+                          const at::Tensor& want) {
+    ASSERT_TRUE(got.sizes() == want.sizes())
+        << describe(test) << " rank " << rank << " has " << got.sizes();
+    ASSERT_TRUE(at::equal(got, want)) << describe(test) << " rank " << rank << "\n"
+                                      << got << "\n"
+                                      << want;
+  }
+
+  void expect_bits(const MoveCase& test) {
+    const at::Tensor expected = odd_bits(test.from, test.dtype);
+    for (const auto rank : test.to.mesh().ranks()) {
+      expect_part(test, rank, output_of(test, rank).view(carrier_of(test.dtype)),
+                  part_of(expected, *test.to.part_of(rank)));
+    }
+  }
+
   /// Puts the ranks' contributions together to whole tensors, reduces them and compares.
   void expect_contributions(const MoveCase& test, const at::Tensor& expected,
                             const std::string& text) {
@@ -189,8 +245,10 @@ void make_indirect(const World& world, const Group& group) {
 at::Tensor local_input(const MoveCase& test, std::int64_t rank) {
   const auto coordinate = test.from.mesh().coordinate_of(rank);
   if (!coordinate) return at::empty({0}, test.dtype);
-  at::Tensor local =
-      part_of(contribution(test.from, *coordinate, test.dtype), test.from.part_at(*coordinate));
+  const Part part = test.from.part_at(*coordinate);
+  at::Tensor local = moves_bits(test)
+                         ? part_of(odd_bits(test.from, test.dtype), part).view(test.dtype)
+                         : part_of(contribution(test.from, *coordinate, test.dtype), part);
   if (!test.strided || local.dim() == 0) return local;
   // The same values in columns, and every other element only.
   return at::stack({local, local}, -1).transpose(0, -1).contiguous().transpose(0, -1).select(-1, 0);
@@ -208,16 +266,24 @@ at::Tensor part_of(const at::Tensor& whole, const Part& part) {
   return local.contiguous();
 }
 
+bool mixes_partials(const Placements& placements) {
+  std::optional<ReduceOp> op;
+  for (const auto& placement : placements) {
+    const auto* partial = std::get_if<Partial>(&placement);
+    if (partial == nullptr) continue;
+    if (op.value_or(partial->op) != partial->op) return true;
+    op = partial->op;
+  }
+  return false;
+}
+
 bool is_possible(const Placements& from, const Placements& to) {
-  std::optional<ReduceOp> op[2];
   for (std::size_t i = 0; i < from.size(); ++i) {
     const auto* a = std::get_if<Partial>(&from[i]);
     const auto* b = std::get_if<Partial>(&to[i]);
     if (a != nullptr && b != nullptr && !(*a == *b)) return false;
-    if (a != nullptr && std::exchange(op[0], a->op).value_or(a->op) != a->op) return false;
-    if (b != nullptr && std::exchange(op[1], b->op).value_or(b->op) != b->op) return false;
   }
-  return true;
+  return !mixes_partials(from) && !mixes_partials(to);
 }
 
 // ThreadSanitizer looks for races, which do not depend on the values moved, and takes ten times as long:
@@ -234,10 +300,12 @@ std::vector<MoveCase> every_pair(const MeshShape& from, const MeshShape& to, con
   std::size_t number = 0;
   for (const auto& before : all_placements(from, shape.size(), options)) {
     for (const auto& after : all_placements(to, shape.size(), options)) {
+      if (mixes_partials(before) || mixes_partials(after)) continue;
       if (from.same_ranks(to) && !is_possible(before, after)) continue;
-      if (number++ % (options.every * kThinning) != 0) continue;
+      if (number++ % (options.every * kThinning) != options.first) continue;
+      const bool strided = (number / options.every + options.strided_phase) % 2 == 0;
       cases.push_back({Layout(from, before, shape), Layout(to, after, shape), options.dtype,
-                       cases.size() % 3 == 0, options.staging_budget});
+                       strided, options.staging_budget});
     }
   }
   return cases;

@@ -34,8 +34,8 @@ struct MoveOptions {
 void expect_moves(std::int64_t ranks, const std::vector<MoveCase>& cases,
                   const MoveOptions& options = {});
 
-/// Returns what a rank has before a case: values that are exact in every dtype, other ones for every
-/// contribution.
+/// Returns what a rank has before a case: NaNs, both zeros and other bits where nothing is reduced,
+/// else values that are exact in every dtype, other ones for every contribution.
 [[nodiscard]] at::Tensor local_input(const MoveCase& test, std::int64_t rank);
 
 /// Returns the part of a whole tensor, found index by index.
@@ -46,14 +46,16 @@ struct PairOptions {
   at::ScalarType dtype = at::kFloat;
   /// Strided shards and P(max) too, not only R, P(sum) and S.
   bool all_kinds = true;
-  /// Of many pairs only each so manieth.
+  /// Of many pairs only each so manieth, beginning with this one.
   std::size_t every = 1;
+  std::size_t first = 0;
   std::int64_t staging_budget = std::numeric_limits<std::int64_t>::max();
+  /// Every other pair begins with a tensor that is not contiguous: the odd ones, or the even ones.
+  std::size_t strided_phase = 0;
 };
 
 /// Returns the pairs of placements of a tensor on two meshes, or on the same one, that a
-/// redistribution is defined for; some of them under ThreadSanitizer. Every third begins with a
-/// tensor that is not contiguous.
+/// redistribution is defined for; some of them under ThreadSanitizer.
 [[nodiscard]] std::vector<MoveCase> every_pair(const MeshShape& from, const MeshShape& to,
                                                const Shape& shape, const PairOptions& options = {});
 
