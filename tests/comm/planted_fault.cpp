@@ -16,20 +16,34 @@
 namespace tessera::test {
 namespace {
 
-/// Rank 0 changes a tensor that it is still sending, and rank 1 copies from.
-void race(const World& world, std::atomic<bool>& is_changed) {
+/// Who has come how far. Relaxed, so that it decides who comes first but orders nothing else.
+class Progress {
+ public:
+  void mark() { is_done_.store(true, std::memory_order_relaxed); }
+  void await() const {
+    while (!is_done_.load(std::memory_order_relaxed)) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<bool> is_done_ = false;
+};
+
+/// Rank 0 changes a tensor that it is still sending, and rank 1 copies from. It may not take the
+/// engine's lock in between: that would order the two.
+void race(const World& world, Progress& change, Progress& copy) {
   at::Tensor data = at::ones({4});
   detail::Transport& transport = detail::connect(world.group());
   if (world.rank() == 0) {
     const auto pending = transport.broadcast(data, 0);
     data.data_ptr<float>()[0] = 2;
-    is_changed.store(true, std::memory_order_relaxed);
+    change.mark();
+    copy.await();
     pending->wait();
     return;
   }
-  // Relaxed, so that it decides who comes first but orders nothing else.
-  while (!is_changed.load(std::memory_order_relaxed)) std::this_thread::yield();
+  change.await();
   transport.broadcast(data, 0)->wait();
+  copy.mark();
 }
 
 /// Every rank has room for less than it receives.
@@ -48,9 +62,9 @@ int main(int argc, char** argv) {
     std::cerr << "usage: planted_fault race|overflow\n";
     return 2;
   }
-  std::atomic<bool> is_changed = false;
+  tessera::test::Progress change, copy;
   tessera::run_ranks(2, [&](tessera::World& world) {
-    fault == "race" ? tessera::test::race(world, is_changed) : tessera::test::overflow(world);
+    fault == "race" ? tessera::test::race(world, change, copy) : tessera::test::overflow(world);
   });
   std::cout << "no fault was found\n";
 }
