@@ -74,7 +74,9 @@ at::Tensor comparable(const at::Tensor& local, const Layout& layout) {
 
 /// Whether the same numbers, or the same bits where some are no numbers.
 bool is_same(const at::Tensor& a, const at::Tensor& b) {
-  const auto bits = [](const at::Tensor& x) { return x.contiguous().view({-1}).view(at::kByte); };
+  const auto bits = [](const at::Tensor& x) {
+    return x.clone(at::MemoryFormat::Contiguous).view({-1}).view(at::kByte);
+  };
   return at::equal(a, b) || (a.sizes() == b.sizes() && at::equal(bits(a), bits(b)));
 }
 
