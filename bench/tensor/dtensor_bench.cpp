@@ -107,8 +107,8 @@ void compare_optimizer(const DeviceMesh& mesh) {
 }
 
 /// What callgrind counts, under a name that it can be told: see `compare.py`.
-extern "C" [[gnu::noinline]] void tessera_counted_calls(const std::function<void()>& call,
-                                                        int repeats) {
+extern "C" [[gnu::noipa]] void tessera_counted_calls(const std::function<void()>& call,
+                                                     int repeats) {
   for (int i = 0; i < repeats; ++i) call();
 }
 
