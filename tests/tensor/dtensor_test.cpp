@@ -8,6 +8,7 @@
 #include "tensor/samples.h"
 #include "tensor/training_case.h"
 #include "tessera/comm/traffic.h"
+#include "tessera/tensor/conversion.h"
 #include "tessera/tensor/factories.h"
 #include "tessera/tensor/random.h"
 #include "tessera/tensor/strict_mode.h"
@@ -17,6 +18,21 @@ namespace {
 
 using test::counted;
 using test::on_every_rank_count;
+
+TEST(DTensorTest, AnotherOrderOfCutsIsAnotherLayout) {
+  run_ranks(4, [](World&) {
+    const auto mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+    const Placements rows = {Shard(0), Shard(0)};
+    const auto x = distribute_tensor(counted({8}), mesh, rows);
+    const Layout tp_first(mesh.shape(), rows, {8}, {1, 0});
+    const auto y = detail::move(x, mesh, tp_first);
+    ASSERT_EQ(layout_of(y), tp_first);
+    const auto z = redistribute(y, rows);
+    EXPECT_EQ(layout_of(z), layout_of(x));
+    EXPECT_TRUE(torch::equal(to_local(z), to_local(x)));
+    EXPECT_TRUE(redistribute(x, rows).is_same(x));
+  });
+}
 
 TEST(DTensorTest, DistributeAndFullTensorAreInverse) {
   on_every_rank_count([](World& world) {

@@ -9,6 +9,7 @@
 #include "tessera/python/placement_cast.h"
 #include "tessera/tensor/dtensor.h"
 #include "tessera/tensor/dtensor_meta.h"
+#include "tessera/tensor/is_placed.h"
 
 namespace tessera::python {
 namespace {
@@ -50,8 +51,8 @@ at::Tensor py_redistribute(const at::Tensor& tensor, const DeviceMesh* mesh, py:
   const Placements wanted = placements_from(placements);
   const auto* meta = detail::dtensor_meta(tensor);
   const bool casts = forward_dtype || backward_dtype;
-  if (meta != nullptr && !casts && (mesh == nullptr || *mesh == meta->mesh()) &&
-      wanted == meta->layout().placements()) {
+  if (meta != nullptr && !casts &&
+      detail::is_placed(*meta, mesh == nullptr ? meta->mesh() : *mesh, wanted)) {
     return tensor;  // Quicker than letting go of Python's lock.
   }
   const RedistributeOptions options{

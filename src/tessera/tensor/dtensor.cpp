@@ -14,6 +14,7 @@
 #include "tessera/tensor/dispatch.h"
 #include "tessera/tensor/dtensor_meta.h"
 #include "tessera/tensor/global_shape.h"
+#include "tessera/tensor/is_placed.h"
 #include "tessera/tensor/op_call.h"
 #include "tessera/tensor/part_gradient.h"
 
@@ -138,7 +139,7 @@ at::Tensor redistribute(const at::Tensor& tensor, const DeviceMesh& mesh,
   constexpr const char* kName = "redistribute";
   const auto& meta = checked_meta(tensor, kName);
   const bool casts = options.forward_dtype || options.backward_dtype;
-  if (!casts && meta.mesh() == mesh && meta.layout().placements() == placements) return tensor;
+  if (!casts && detail::is_placed(meta, mesh, placements)) return tensor;
   const Layout layout = detail::checked_layout(kName, mesh, placements, meta.layout().shape());
   detail::check_destination(kName, meta, mesh);
   return detail::move(tensor, mesh, layout, options);
