@@ -3,14 +3,16 @@
 include(GoogleTest)
 
 # tessera_add_test(<name> SOURCES <file>... LABEL {fast|ranks|process}
-#                  [LIBRARIES <target>...] [TIMEOUT <seconds>] [WHOLE_BINARY])
+#                  [LIBRARIES <target>...] [TIMEOUT <seconds>] [PROCESSORS <n>] [WHOLE_BINARY])
 #
 # A GoogleTest program. Links tessera::core, or LIBRARIES in its stead. CTest gets one test per TEST,
 # each in its own process; with WHOLE_BINARY one test for the program, for those that link torch and
 # would pay its start of half a second again and again. TIMEOUT is for one CTest test (default:
-# 60 for fast, 120 for ranks, 300 for process), and five times that under a sanitizer.
+# 60 for fast, 120 for ranks, 300 for process), and five times that under a sanitizer. PROCESSORS is
+# for ranks that poll: CTest then starts no others beside it than there are processors left.
 function(tessera_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "WHOLE_BINARY" "LABEL;TIMEOUT" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "WHOLE_BINARY" "LABEL;TIMEOUT;PROCESSORS"
+                        "SOURCES;LIBRARIES")
   _tessera_check_arguments(tessera_add_test)
   _tessera_test_properties(tessera_add_test)
   if(NOT arg_LIBRARIES)
@@ -29,11 +31,12 @@ function(tessera_add_test name)
   endif()
 endfunction()
 
-# tessera_add_script_test(<name> COMMAND <word>... LABEL {fast|ranks|process} [TIMEOUT <seconds>])
+# tessera_add_script_test(<name> COMMAND <word>... LABEL {fast|ranks|process} [TIMEOUT <seconds>]
+#                         [PROCESSORS <n>])
 #
 # A test that is a command; it passes when that exits with 0, and is skipped when that is 77.
 function(tessera_add_script_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT" "COMMAND")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT;PROCESSORS" "COMMAND")
   _tessera_check_arguments(tessera_add_script_test)
   _tessera_test_properties(tessera_add_script_test)
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
@@ -68,11 +71,11 @@ function(tessera_add_rank_tests name)
       ${name}_on_mpi
       COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe -n ${mpi_ranks}
               $<TARGET_FILE:${arg_PROGRAM}> ${arg_ARGUMENTS} --engine mpi
-      LABEL process TIMEOUT ${arg_TIMEOUT})
+      LABEL process TIMEOUT ${arg_TIMEOUT} PROCESSORS ${mpi_ranks})
   endif()
 endfunction()
 
-# Sets `properties` from arg_LABEL and arg_TIMEOUT.
+# Sets `properties` from arg_LABEL, arg_TIMEOUT and arg_PROCESSORS.
 macro(_tessera_test_properties function)
   set(default_timeout_fast 60)
   set(default_timeout_ranks 120)
@@ -87,6 +90,10 @@ macro(_tessera_test_properties function)
   if(TESSERA_SANITIZE)
     math(EXPR arg_TIMEOUT "5 * ${arg_TIMEOUT}")
   endif()
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
   # Memory that was never written holds a pattern, so that reading it is wrong every time.
-  set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} ENVIRONMENT MALLOC_PERTURB_=165)
+  set(properties LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}
+                 ENVIRONMENT MALLOC_PERTURB_=165)
 endmacro()

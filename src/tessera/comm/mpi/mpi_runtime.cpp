@@ -158,13 +158,15 @@ bool MpiRuntime::has_ended() {
 }
 
 void MpiBackoff::pause() {
-  constexpr int kYields = 200;
-  constexpr int kShortSleeps = 400;
-  ++count_;
-  if (count_ < kYields) {
+  // By the clock, not by count: among busy strangers one yield can take milliseconds, while who
+  // sleeps is let run as soon as it wakes.
+  constexpr std::chrono::microseconds kYield{200};
+  constexpr std::chrono::milliseconds kShortSleeps{5};
+  const auto waited = Clock::now() - begin_;
+  if (waited < kYield) {
     sched_yield();
   } else {
-    std::this_thread::sleep_for(std::chrono::microseconds(count_ < kShortSleeps ? 20 : 200));
+    std::this_thread::sleep_for(std::chrono::microseconds(waited < kShortSleeps ? 20 : 200));
   }
 }
 

@@ -95,7 +95,8 @@ class MpiBackoff {
   void pause();
 
  private:
-  int count_ = 0;
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now();
 };
 
 }  // namespace tessera::detail
