@@ -213,6 +213,12 @@ double small_redistribution_seconds(const World& world) {
 
 void measure_check(const World& world, const std::string& only) {
   if (!is_wanted("check", only)) return;
+  constexpr const char* kTitle = "The fingerprint's cost, 8x8 S(0) -> S(1)";
+  if (!world.options().check) {
+    const std::string without = seconds_text(small_redistribution_seconds(world));
+    print_on_first(world, kTitle, {{"", "time"}, {"redistribution without check", without}});
+    return;
+  }
   const SmallMove small(world);
   detail::Transport& engine = detail::connect(world.group());
   const detail::Fingerprint fingerprint{"redistribute",
@@ -226,7 +232,7 @@ void measure_check(const World& world, const std::string& only) {
                                  },
                                  kMany}},
                                kRounds);
-  print_on_first(world, "The fingerprint's cost, 8x8 S(0) -> S(1)",
+  print_on_first(world, kTitle,
                  {{"", "time"},
                   {"redistribution with check", seconds_text(seconds[0])},
                   {"the check alone", seconds_text(seconds[1])}});

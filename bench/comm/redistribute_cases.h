@@ -11,7 +11,8 @@ void measure_large_moves(const World& world, const std::string& only);
 /// The same for what a small redistribution, and one that moves nothing, takes.
 void measure_latency(const World& world, const std::string& only);
 
-/// Measures what comparing the ranks' calls takes in a redistribution of 8x8 elements.
+/// Measures what comparing the ranks' calls takes in a redistribution of 8x8 elements; in a world that
+/// does not compare them, the redistribution alone.
 void measure_check(const World& world, const std::string& only);
 
 /// One figure for a world: seconds per redistribution of 8x8 elements; the same on all ranks.

@@ -139,6 +139,25 @@ TEST(TrafficTest, BytesAreThoseThatTravel) {
       test_options());
 }
 
+TEST(TrafficTest, CallsMadeWhileAnExceptionIsOnItsWayMoveAsMuch) {
+  run_ranks(
+      3,
+      [](World& world) {
+        struct Farewell {
+          const World& world;
+          ~Farewell() { (void)all_reduce(at::ones({6, 2}), ReduceOp::sum, world.group()); }
+        };
+        expect_counted(world, {"all_reduce", 64, 64}, [&](const Group&) {
+          try {
+            const Farewell farewell{world};
+            throw std::runtime_error("on its way");
+          } catch (const std::runtime_error&) {
+          }
+        });
+      },
+      test_options());
+}
+
 TEST(TrafficTest, NothingMovesButEverythingCounts) {
   run_ranks(1, [](World& world) {
     for (const auto& call : std::vector<std::function<void(const Group&)>>{

@@ -45,24 +45,9 @@ class _Along(NamedTuple):
                 "how it is spread over the others; pass DTensors, and use_local_output=False in styles")
         return _C.from_local(value, self.mesh, (placement,), False, shape, None)
 
-    def reduce_gradient(self, value: torch.Tensor) -> None:
-        """Has contributions to the gradient of a replicated `value` summed here, once for all modules
-        that use it. Left to the operation before it they are often reduce-scattered, and what follows
-        pays for that with many small messages."""
-        # A leaf's gradient is placed anyway, and its hooks would pile up.
-        if value.grad_fn is not None and torch.is_grad_enabled():
-            value.register_hook(lambda gradient: self.placed(gradient, Replicate())
-                                if _C.is_dtensor(gradient) else gradient)
-
     def placed(self, value: torch.Tensor, placement: Placement, async_op: bool = False) -> torch.Tensor:
         """`value` with this placement here."""
-        if isinstance(placement, Shard) and placement.dim < 0:
-            placement = Shard(placement.dim + value.dim())
-        given = _C.placements_of(value)
-        if given[self.dim] == placement:
-            return value
-        wanted = (*given[:self.dim], placement, *given[self.dim + 1:])
-        return _C.redistribute(value, None, wanted, async_op, None, None)
+        return _C.place_along(value, self.dim, placement, async_op)
 
 
 class ParallelStyle(ABC):
@@ -105,12 +90,15 @@ class _LayerParallel(ParallelStyle):
                                f"nn.Embedding! Got {type(module).__name__}")
         desired, given, wanted = self._desired_input(module), self.input_layouts[0], self.output_layouts[0]
         along = _Along(device_mesh, self.mesh_dim)
+        is_replicated = desired.is_replicate()
 
         def prepare_input(owner, inputs, _mesh):
-            value = along.distributed(inputs[0], given, _whole_input(owner, inputs[0], given))
+            value = inputs[0]
+            if not _C.is_dtensor(value):
+                value = along.distributed(value, given, _whole_input(owner, value, given))
             value = along.placed(value, desired, async_op=True)
-            if desired.is_replicate():
-                along.reduce_gradient(value)
+            if is_replicated:
+                _C.reduce_gradient_along(value, along.dim)
             return (value, *inputs[1:])
 
         def prepare_output(_owner, outputs, _mesh):
@@ -131,7 +119,7 @@ def _whole_input(module, value, placement):
     knows; None where the ranks must tell each other."""
     if not isinstance(module, nn.Linear) or not isinstance(placement, Shard):
         return None
-    if _C.is_dtensor(value) or placement.dim not in (-1, value.dim() - 1):
+    if placement.dim not in (-1, value.dim() - 1):
         return None
     return [*value.shape[:-1], module.weight.shape[1]]
 

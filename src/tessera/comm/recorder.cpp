@@ -1,7 +1,6 @@
 #include "tessera/comm/recorder.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "tessera/comm/process_clock.h"
@@ -54,7 +53,7 @@ CommRecorder::~CommRecorder() {
   if (entries_.empty()) return;
   const auto duration = Clock::now() - begin_;
   // Whatever was on its way when an exception ended the call has not arrived anywhere.
-  const bool has_failed = std::uncaught_exceptions() > 0;
+  const bool has_failed = std::uncaught_exceptions() > exceptions_;
   for (const auto& entry : entries_) {
     if (entry.log->generation != entry.generation) continue;
     CommRecord& record = entry.log->records[entry.index];

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -77,6 +78,8 @@ class CommRecorder {
   };
 
   Clock::time_point begin_;
+  /// Those that were on their way before; one more ends the call.
+  int exceptions_ = std::uncaught_exceptions();
   std::vector<Entry> entries_;
 };
 

@@ -40,8 +40,9 @@ std::optional<OpDecision> decide_reshape(const OpCall& call) {
   decision.run = [shape, count](const c10::OperatorHandle& /*op*/, torch::jit::Stack& stack) {
     const at::Tensor self = torch::jit::peek(stack, 0, count).toTensor();
     torch::jit::drop(stack, count);
-    // A part that cannot be viewed so is copied; it is marked as a copy afterwards.
-    torch::jit::push(stack, self.reshape(shape));
+    // A part that cannot be viewed so is copied; it is marked as a copy afterwards. Most can, which
+    // `reshape` would find out in an op of its own.
+    torch::jit::push(stack, self.is_contiguous() ? self.view(shape) : self.reshape(shape));
   };
   return decision;
 }

@@ -1,3 +1,6 @@
+#include <memory>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,13 +18,44 @@
 namespace tessera::test {
 namespace {
 
+struct ManyWorlds {
+  std::size_t at_a_time = 3;
+  WorldOptions world = patient_options();
+};
+
+/// Runs all cases, of which every world takes a number `per_world`; `fn` gets the first of them.
+void run_gloo_worlds(std::int64_t size, std::size_t cases, std::size_t per_world,
+                     const std::function<void(World&, std::size_t)>& fn,
+                     const ManyWorlds& options = {}) {
+  std::size_t first = 0;
+  while (first < cases && !testing::Test::HasFailure()) {
+    std::vector<std::unique_ptr<GlooJob>> jobs;
+    for (; first < cases && jobs.size() < options.at_a_time; first += per_world) {
+      jobs.push_back(std::make_unique<GlooJob>(
+          size, [&fn, first](World& world) { fn(world, first); }, options.world));
+    }
+    for (auto& job : jobs) job->expect_success();
+  }
+}
+
 TEST(GlooCallsTest, EveryMismatchIsFoundOnAllRanksBeforeDataMoves) {
   const auto groups = all_groups_of(4, 4);
   const std::size_t cases = all_mismatches().size() * kMismatchSeeds;
-  for (std::size_t first = 0; first < cases; first += groups.size()) {
-    run_gloo(4, [&](World& world) { check_mismatches(world.rank(), groups, first); });
-    if (HasFailure()) break;
-  }
+  run_gloo_worlds(4, cases, groups.size(), [&](World& world, std::size_t first) {
+    check_mismatches(world.rank(), groups, first);
+  });
+}
+
+TEST(GlooCallsTest, CallsOnDifferentGroupsAreNamedOnAllRanks) {
+  const auto groups = all_group_pairs_of(4);
+  const std::size_t cases = all_collectives().size() * kMismatchSeeds;
+  // They wait out the time limit, again and again; so all at a time, which takes them a while.
+  WorldOptions options;
+  options.timeout = std::chrono::seconds(5);
+  run_gloo_worlds(
+      4, cases, groups.size(),
+      [&](World&, std::size_t first) { check_wrong_groups(groups, first, groups.size()); },
+      {.at_a_time = cases, .world = options});
 }
 
 TEST(GlooCallsTest, RedistributionsThatDifferAreFoundOnAllRanks) {
@@ -59,12 +93,12 @@ TEST(GlooCallsTest, AskingForTheEngineOfAGroupNeedsNobodyElse) {
 }
 
 TEST(GlooCallsTest, RandomCallsGiveWhatFollowsFromTheInputs) {
-  for (const std::int64_t size : {2, 4}) {
+  for (const std::int64_t size : {2, 3, 4}) {
     SCOPED_TRACE(size);
     run_gloo(size, [&](World& world) {
-      const auto first = static_cast<std::uint64_t>(100 * size);
-      check_redistributions(world, first, 150);
-      check_collectives(world, first, 25);
+      const auto first = static_cast<std::uint64_t>(10'000 * size);
+      check_redistributions(world, first, kRedistributions);
+      check_collectives(world, first, kCollectives);
       check_gradients_and_traffic(world);
     });
   }

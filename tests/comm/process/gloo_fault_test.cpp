@@ -28,28 +28,22 @@ using testing::HasSubstr;
 constexpr milliseconds kThrown{3000};
 constexpr milliseconds kEnded{4500};
 
-/// Processes of a gloo world that meet in a file of their own.
-class GlooJob {
+/// A job in which something goes wrong: its ranks say when they noticed.
+class FaultyJob : public GlooJob {
  public:
-  GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& options = short_options())
-      : processes_(size, [this, size, fn, options](std::int64_t rank) {
-          detail::Rendezvous rendezvous;
-          rendezvous.file = folder_.path() + "/store";
-          return run_gloo_rank(rank, size, rendezvous, options, [&](World& world) {
-            try {
-              fn(world);
-            } catch (const CommError& error) {
-              std::cout << "after " << error.elapsed().count() << " ms" << std::endl;
-              throw;
-            }
-          });
-        }) {}
-
-  [[nodiscard]] Processes& processes() { return processes_; }
-
- private:
-  TemporaryFolder folder_;
-  Processes processes_;
+  FaultyJob(std::int64_t size, const RankFunction& fn,
+            const WorldOptions& options = short_options())
+      : GlooJob(
+            size,
+            [fn](World& world) {
+              try {
+                fn(world);
+              } catch (const CommError& error) {
+                std::cout << "after " << error.elapsed().count() << " ms" << std::endl;
+                throw;
+              }
+            },
+            options) {}
 };
 
 /// Expects that all ranks but one ended in time, with an error that has all of `words`.
@@ -74,9 +68,9 @@ TEST(GlooFaultTest, SurvivorsNameAKilledRank) {
   constexpr std::int64_t kSize = 3;
   std::mt19937 random(7);
   for (int kill = 0; kill < kKills; kill += kAtATime) {
-    std::vector<std::unique_ptr<GlooJob>> jobs;
+    std::vector<std::unique_ptr<FaultyJob>> jobs;
     for (int i = 0; i < kAtATime; ++i)
-      jobs.push_back(std::make_unique<GlooJob>(kSize, work_forever));
+      jobs.push_back(std::make_unique<FaultyJob>(kSize, work_forever));
     for (auto& job : jobs) {
       Processes& processes = job->processes();
       ASSERT_TRUE(processes.wait_for_output("ready", milliseconds(20'000)))
@@ -109,7 +103,7 @@ TEST(GlooFaultTest, SurvivorsNameARankThatEndsInAnotherWay) {
   };
   for (const auto& ending : endings) {
     SCOPED_TRACE(ending.name);
-    GlooJob job(3, [&](World& world) {
+    FaultyJob job(3, [&](World& world) {
       for (std::int64_t round = 0; round < 5; ++round) work_once(world.group(), round);
       if (world.rank() == 1) return ending.end();
       work_forever(world);
@@ -127,7 +121,7 @@ TEST(GlooFaultTest, SurvivorsNameARankThatEndsInAnotherWay) {
 }
 
 TEST(GlooFaultTest, ARankThatNeverComesIsNamedAfterTheTimeLimit) {
-  GlooJob job(3, [](World& world) {
+  FaultyJob job(3, [](World& world) {
     if (world.rank() == 2) std::this_thread::sleep_for(milliseconds(4200));
     work_forever(world);
   });
@@ -147,7 +141,7 @@ TEST(GlooFaultTest, ARankThatNeverComesIsNamedAfterTheTimeLimit) {
 }
 
 TEST(GlooFaultTest, AStoppedRankIsNamed) {
-  GlooJob job(3, work_forever);
+  FaultyJob job(3, work_forever);
   Processes& processes = job.processes();
   ASSERT_TRUE(processes.wait_for_output("ready", milliseconds(20'000)));
   processes.signal(1, SIGSTOP);
@@ -169,7 +163,7 @@ TEST(GlooFaultTest, ASlowRankIsNotBlamed) {
 }
 
 TEST(GlooFaultTest, CallsOnDifferentGroupsAreNamedAfterTheTimeLimit) {
-  GlooJob job(3, [](World& world) {
+  FaultyJob job(3, [](World& world) {
     if (world.rank() < 2) work_once(world.group({0, 1}, "pair"), 0);
     const Group group = world.rank() == 1 ? world.group({0, 1}) : world.group();
     work_once(group, 1);
@@ -203,16 +197,16 @@ TEST(GlooFaultTest, AGroupThatFailedToConnectStaysFailed) {
 }
 
 TEST(GlooFaultTest, AMessageFromAKilledRankIsMissedAtOnceWithoutChecksToo) {
-  GlooJob job(3,
-              [](World& world) {
-                EXPECT_FALSE(world.options().check);
-                barrier(world.group());
-                if (world.rank() == 1) raise(SIGKILL);
-                if (world.rank() == 0) (void)recv(at::full({4}, 1, at::kFloat), 1, world.group());
-                // Stays, so that only the killed one is gone.
-                if (world.rank() == 2) std::this_thread::sleep_for(milliseconds(3000));
-              },
-              {.timeout = std::chrono::seconds(20), .check = false});
+  FaultyJob job(3,
+                [](World& world) {
+                  EXPECT_FALSE(world.options().check);
+                  barrier(world.group());
+                  if (world.rank() == 1) raise(SIGKILL);
+                  if (world.rank() == 0) (void)recv(at::full({4}, 1, at::kFloat), 1, world.group());
+                  // Stays, so that only the killed one is gone.
+                  if (world.rank() == 2) std::this_thread::sleep_for(milliseconds(3000));
+                },
+                {.timeout = std::chrono::seconds(20), .check = false});
   const auto results = job.processes().finish(milliseconds(40'000));
   EXPECT_THAT(results[0].output, AllOf(HasSubstr("recv on group world, rank 0, after "),
                                        HasSubstr("rank 1 is gone: process ")));
@@ -220,7 +214,7 @@ TEST(GlooFaultTest, AMessageFromAKilledRankIsMissedAtOnceWithoutChecksToo) {
 }
 
 TEST(GlooFaultTest, AnExceptionDoesNotWaitForWhatIsUnderWay) {
-  GlooJob job(3, [](World& world) {
+  FaultyJob job(3, [](World& world) {
     if (world.rank() != 1) work_forever(world);
     // Nobody sends it.
     const at::Tensor pending =
@@ -232,7 +226,7 @@ TEST(GlooFaultTest, AnExceptionDoesNotWaitForWhatIsUnderWay) {
 }
 
 TEST(GlooFaultTest, MessagesThatDoNotMatchAreErrorsOnBothSides) {
-  GlooJob job(3, [](World& world) {
+  FaultyJob job(3, [](World& world) {
     detail::Transport& transport = detail::connect(world.group());
     const at::Tensor data = at::full({4}, 1, at::kFloat);
     if (world.rank() == 0) {
@@ -251,7 +245,7 @@ TEST(GlooFaultTest, MessagesThatDoNotMatchAreErrorsOnBothSides) {
 }
 
 TEST(GlooFaultTest, AMessageFromAnotherPeerThanExpectedIsNamedAfterTheTimeLimit) {
-  GlooJob job(3, [](World& world) {
+  FaultyJob job(3, [](World& world) {
     detail::Transport& transport = detail::connect(world.group());
     const at::Tensor data = at::full({4}, 1, at::kFloat);
     if (world.rank() == 0) {

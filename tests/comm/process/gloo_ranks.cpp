@@ -43,18 +43,23 @@ int run_gloo_rank(std::int64_t rank, std::int64_t size, const detail::Rendezvous
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
-void run_gloo(std::int64_t size, const RankFunction& fn, const WorldOptions& options) {
-  const TemporaryFolder folder;
-  Processes processes(size, [&](std::int64_t rank) {
-    detail::Rendezvous rendezvous;
-    rendezvous.file = folder.path() + "/store";
-    return run_gloo_rank(rank, size, rendezvous, options, fn);
-  });
-  const auto results = processes.finish(std::chrono::seconds(90));
+GlooJob::GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& options)
+    : processes_(size, [this, size, fn, options](std::int64_t rank) {
+        detail::Rendezvous rendezvous;
+        rendezvous.file = folder_.path() + "/store";
+        return run_gloo_rank(rank, size, rendezvous, options, fn);
+      }) {}
+
+void GlooJob::expect_success() {
+  const auto results = processes_.finish(std::chrono::seconds(120));
   for (const auto& result : results) {
     EXPECT_EQ(result.status, 0) << outputs_of(results);
     EXPECT_FALSE(result.overdue);
   }
+}
+
+void run_gloo(std::int64_t size, const RankFunction& fn, const WorldOptions& options) {
+  GlooJob(size, fn, options).expect_success();
 }
 
 std::string outputs_of(const std::vector<ProcessResult>& results) {

@@ -22,7 +22,22 @@ using RankFunction = std::function<void(World&)>;
 int run_gloo_rank(std::int64_t rank, std::int64_t size, const detail::Rendezvous& rendezvous,
                   const WorldOptions& options, const RankFunction& fn);
 
-/// Runs `fn` on `size` processes that meet in a file, and expects all of them to return in time.
+/// Processes of a gloo world that meet in a file of their own, and run `fn`.
+class GlooJob {
+ public:
+  GlooJob(std::int64_t size, const RankFunction& fn,
+          const WorldOptions& options = patient_options());
+
+  [[nodiscard]] Processes& processes() { return processes_; }
+  /// Expects all of them to return in time.
+  void expect_success();
+
+ private:
+  TemporaryFolder folder_;
+  Processes processes_;
+};
+
+/// Runs `fn` on `size` processes, and expects all of them to return in time.
 void run_gloo(std::int64_t size, const RankFunction& fn,
               const WorldOptions& options = patient_options());
 

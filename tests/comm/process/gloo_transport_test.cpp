@@ -1,4 +1,9 @@
+#include <filesystem>
+#include <fstream>
+#include <string>
+
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "comm/process/announced_cases.h"
 #include "comm/process/gloo_ranks.h"
@@ -39,6 +44,21 @@ TEST(GlooTransportTest, GroupsOfSomeRanksNumberTheirMembersInTheirOrder) {
     if (world.rank() % 2 == 1) check_async(world.group({3, 1}));
     check_async(world.group({world.rank()}));
     check_records(world.group());
+  });
+}
+
+TEST(GlooTransportTest, GloosReadersDoNotTakeTheRanksPlaces) {
+  run_gloo(2, [](World& world) {
+    check_records(world.group());
+    int readers = 0;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::ifstream(thread.path() / "comm") >> name;
+      if (name != "gloo_tcp_loop") continue;
+      ++readers;
+      EXPECT_EQ(sched_getscheduler(std::stoi(thread.path().filename())), SCHED_BATCH);
+    }
+    EXPECT_GE(readers, 1) << "gloo's threads have other names now";
   });
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <regex>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -187,6 +188,25 @@ std::vector<std::vector<std::int64_t>> all_groups_of(std::int64_t ranks, std::si
   return groups;
 }
 
+std::vector<GroupPair> all_group_pairs_of(std::int64_t ranks) {
+  auto groups = all_groups_of(ranks, static_cast<std::size_t>(ranks));
+  // Not that of the world, which the cases need afterwards.
+  std::erase_if(groups, [&](const auto& group) {
+    return static_cast<std::int64_t>(group.size()) < ranks ||
+           std::is_sorted(group.begin(), group.end());
+  });
+  std::vector<GroupPair> pairs;
+  for (std::size_t i = 0; i + 1 < groups.size(); i += 2)
+    pairs.emplace_back(groups[i], groups[i + 1]);
+  return pairs;
+}
+
+std::vector<std::string> all_collectives() {
+  std::set<std::string> names;
+  for (const auto& mismatch : all_mismatches()) names.insert(mismatch.collective);
+  return {names.begin(), names.end()};
+}
+
 std::vector<Mismatch> all_mismatches() {
   const std::vector<std::string> tensor = {"op", "order", "shape", "ndim", "dtype"};
   const std::map<std::string, std::vector<std::string>> more = {
@@ -274,6 +294,53 @@ void check_mismatches(std::int64_t rank, const std::vector<std::vector<std::int6
     if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
     check_mismatch(World::current().group(ranks), mismatches[number % mismatches.size()], number);
   }
+}
+
+void check_wrong_group(const GroupPair& groups, const std::string& collective, std::uint64_t seed) {
+  const Group usual = World::current().group(groups.first);
+  const Group other = World::current().group(groups.second);
+  SCOPED_TRACE(concat(collective, " seed ", seed, " groups ", usual.name(), ' ', other.name()));
+  Random random(seed);
+  const std::int64_t members = usual.size();
+  const std::int64_t odd_member = random.between(0, members - 1);
+  const std::int64_t sender = (odd_member + 1) % members;
+  const std::int64_t odd_rank = usual.ranks()[static_cast<std::size_t>(odd_member)];
+  const bool is_odd = usual.index() == odd_member;
+  const Group& own = is_odd ? other : usual;
+  const Call call = usual_call(collective, members, random);
+  // Both groups work.
+  barrier(usual);
+  barrier(other);
+  const bool is_message = collective == "message";
+  const std::string message = thrown_by(
+      [&] {
+        if (!is_message) return perform(call, own);
+        // All others send to the odd one, which listens elsewhere.
+        const auto rank = usual.ranks()[static_cast<std::size_t>(is_odd ? sender : odd_member)];
+        const auto peer = std::find(own.ranks().begin(), own.ranks().end(), rank);
+        perform_message(call, is_odd, peer - own.ranks().begin(), own);
+      },
+      own);
+  // Who gives up first says so, and then the others know it from there.
+  const std::string who = is_odd ? "[0-9]+" : std::to_string(odd_rank);
+  const std::string name = is_message ? (is_odd ? "send" : "recv") : c10d_name(collective);
+  const std::string there = is_odd ? usual.name() : other.name();
+  EXPECT_THAT(message,
+              testing::ContainsRegex(concat("rank ", who, " (did not come[^;]* it calls ", name,
+                                            "\\(.*\\) on group |failed: ", name, " on group )")));
+  EXPECT_THAT(message, testing::HasSubstr(concat("on group ", there)));
+  EXPECT_THROW(barrier(own), CommError) << "a failed group can be used";
+}
+
+void check_wrong_groups(const std::vector<GroupPair>& groups, std::size_t first,
+                        std::size_t count) {
+  const auto collectives = all_collectives();
+  const std::size_t end = std::min(first + count, collectives.size() * kMismatchSeeds);
+  for (std::size_t number = first; number < end; ++number) {
+    check_wrong_group(groups[number - first], collectives[number % collectives.size()], number);
+  }
+  // Who has left would be missed for that.
+  barrier(World::current().group());
 }
 
 }  // namespace tessera::test

@@ -52,19 +52,46 @@ void check_groups(World& world) {
   check_records(world.group());
 }
 
+/// More elements than an int can count; for two ranks.
+void check_beyond_ints(World& world) {
+  constexpr std::int64_t kInts = std::int64_t{1} << 31;
+  const bool is_first = world.rank() == 0;
+  {
+    at::Tensor data = at::full({kInts + 5}, is_first ? 1 : 0, at::kChar);
+    for (const std::int64_t place : {kInts - 1, kInts, kInts + 4}) {
+      if (is_first) data[place] = 7;
+    }
+    data = broadcast(data, 0, world.group());
+    EXPECT_EQ(data.sum(at::kLong).item<std::int64_t>(), kInts + 5 + 3 * 6);
+    for (const std::int64_t place : {kInts - 1, kInts, kInts + 4}) {
+      EXPECT_EQ(data[place].item<int>(), 7) << place;
+    }
+  }
+  const at::Tensor half = at::full({kInts / 2 + 3}, world.rank() + 1, at::kChar);
+  const at::Tensor all = all_gather(half, 0, world.group());
+  ASSERT_EQ(all.numel(), kInts + 6);
+  EXPECT_EQ(all.sum(at::kLong).item<std::int64_t>(), 3 * (kInts / 2 + 3));
+  EXPECT_EQ(all[kInts / 2 + 2].item<int>(), 1);
+  EXPECT_EQ(all[kInts / 2 + 3].item<int>(), 2);
+}
+
+void report_verdict(World& world, const char* what) {
+  const char* verdict = ::testing::Test::HasFailure() ? "missed" : "found";
+  std::cout << concat(what, ' ', verdict, " on rank ", world.rank(), '\n') << std::flush;
+}
+
 /// Groups stay failed, and MPI ends the job at the end of a world that had one; so this prints its own
 /// verdict before that.
 void find_mismatches(World& world, std::size_t first) {
   check_mismatches(world.rank(), all_groups_of(world.size(), 4), first);
   // The first rank to end ends all others.
   barrier(world.group());
-  const char* verdict = ::testing::Test::HasFailure() ? "missed" : "found";
-  std::cout << concat("mismatches ", verdict, " on rank ", world.rank(), '\n') << std::flush;
+  report_verdict(world, "mismatches");
 }
 
 void check_samples(World& world, std::uint64_t first) {
-  check_redistributions(world, first, 200);
-  check_collectives(world, first, 40);
+  check_redistributions(world, first, kRedistributions);
+  check_collectives(world, first, kCollectives);
   check_gradients_and_traffic(world);
 }
 
@@ -113,8 +140,14 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
          EXPECT_TRUE(part.eq(3).all().item<bool>());
          EXPECT_TRUE(data.eq(3).all().item<bool>());
        }},
+      {"beyond_ints", check_beyond_ints},
       {"groups", check_groups},
       {"mismatches", [=](World& world) { find_mismatches(world, number); }},
+      {"wrong_groups",
+       [=](World& world) {
+         check_wrong_groups(all_group_pairs_of(world.size()), number, all_collectives().size() / 2);
+         report_verdict(world, "wrong groups");
+       }},
       {"samples", [=](World& world) { check_samples(world, number); }},
       {"work", work_forever},
       {"throws",
@@ -158,7 +191,8 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
 
 /// Short where ranks are to be missed.
 std::chrono::seconds timeout_of(const std::string& name) {
-  const std::set<std::string> patient = {"everything", "groups", "mismatches", "moves", "samples"};
+  const std::set<std::string> patient = {"beyond_ints", "everything", "groups",
+                                         "mismatches",  "moves",      "samples"};
   return std::chrono::seconds(patient.contains(name) ? 20 : 2);
 }
 

@@ -9,6 +9,10 @@ namespace tessera::test {
 // Random calls of the public functions, for all ranks of a world of at least two to make together:
 // each compares what it got with what follows from everybody's inputs, by expectations of GoogleTest.
 
+/// So many of both on each of three numbers of ranks: 5,010 programs on every engine of processes.
+inline constexpr std::uint64_t kRedistributions = 1'400;
+inline constexpr std::uint64_t kCollectives = 270;
+
 /// Redistributions with the seeds [first, first + count): on meshes of one or two dims, between
 /// meshes, of tensors of every kind of size, in several dtypes, with staging budgets, async or not.
 void check_redistributions(World& world, std::uint64_t first, std::uint64_t count);

@@ -12,6 +12,7 @@
 #include "tessera/comm/c10d/c10d_store.h"
 #include "tessera/comm/c10d/c10d_transport.h"
 #include "tessera/comm/c10d/channel.h"
+#include "tessera/comm/c10d/gloo_costs.h"
 #include "tessera/comm/c10d/process_world.h"
 #include "tessera/comm/c10d/solo_transport.h"
 #include "tessera/comm/c10d/store_board.h"
@@ -128,6 +129,11 @@ class AdoptedWorld : public ProcessWorld {
   [[nodiscard]] const char* engine_of(const GroupState& group) const override {
     const auto found = groups_.find(group.ranks);
     return found == groups_.end() ? engine() : found->second.traits.engine.c_str();
+  }
+
+  /// Nothing is known of engines other than ours.
+  [[nodiscard]] CostModel cost_model() const override {
+    return engine_ == "gloo" ? kGlooCosts : CostModel();
   }
 
   std::unique_ptr<Transport> make_transport(const GroupState& group) override {

@@ -11,6 +11,7 @@
 #include "tessera/comm/box_copy.h"
 #include "tessera/comm/c10d/agreement.h"
 #include "tessera/comm/c10d/channel.h"
+#include "tessera/comm/c10d/gloo_threads.h"
 #include "tessera/comm/c10d/messenger.h"
 #include "tessera/comm/c10d/moved_view.h"
 #include "tessera/comm/c10d/small_exchange.h"
@@ -48,6 +49,7 @@ C10dTransport::C10dTransport(std::shared_ptr<Channel> channel, std::size_t membe
       messenger_(std::make_unique<Messenger>(channel_, member)) {
   if (channel_->traits().exchanges_small && size() > 1) {
     small_ = std::make_unique<SmallExchange>(channel_, member);
+    calm_gloo_threads();
   }
 }
 

@@ -13,6 +13,7 @@
 #include "tessera/comm/c10d/c10d_transport.h"
 #include "tessera/comm/c10d/channel.h"
 #include "tessera/comm/c10d/engines.h"
+#include "tessera/comm/c10d/gloo_costs.h"
 #include "tessera/comm/c10d/listener.h"
 #include "tessera/comm/c10d/process_world.h"
 #include "tessera/comm/c10d/registration.h"
@@ -80,14 +81,7 @@ class GlooWorld : public ProcessWorld {
 
   [[nodiscard]] const char* engine() const override { return "gloo"; }
 
-  /// Measured on loopback: an operation takes most of a millisecond to begin, so few are better than
-  /// small ones.
-  [[nodiscard]] CostModel cost_model() const override {
-    return {.launch_ps = 500'000'000,
-            .message_ps = 50'000'000,
-            .byte_ps = 1'400,
-            .packed_byte_ps = 200};
-  }
+  [[nodiscard]] CostModel cost_model() const override { return kGlooCosts; }
 
   std::unique_ptr<Transport> make_transport(const GroupState& group) override {
     if (group.ranks.size() == 1) return make_solo_transport(engine());
