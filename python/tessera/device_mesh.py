@@ -1,6 +1,7 @@
 """Meshes of ranks, as in `torch.distributed.device_mesh`."""
 
 import math
+import pickle
 import threading
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
@@ -131,6 +132,17 @@ else:
 
 class _Methods(_MeshBase):
     """What users see of a DeviceMesh."""
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, _memo):
+        # It names ranks and never changes, so a copied module works on the same one.
+        return self
+
+    def __reduce_ex__(self, _protocol):
+        raise pickle.PicklingError("a DeviceMesh cannot be pickled: its groups are connections of this "
+                                   "process. Save its shape and names, and call init_device_mesh again")
 
     def __init__(self, device_type: str, mesh: Union[torch.Tensor, Sequence], *,
                  mesh_dim_names: Optional[Sequence[str]] = None, backend_override: None = None) -> None:

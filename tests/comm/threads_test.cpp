@@ -216,7 +216,7 @@ TEST(ThreadFaultTest, ARankThatNeverComesIsNamedWhenTheTimeIsUp) {
                                       try {
                                         sum_once(world);
                                       } catch (const CommError& error) {
-                                        EXPECT_GE(error.elapsed(), std::chrono::milliseconds(0));
+                                        EXPECT_GE(error.elapsed(), std::chrono::milliseconds(200));
                                         EXPECT_EQ(error.operation(), "all_reduce");
                                         EXPECT_EQ(error.group(), "world");
                                         stop = true;

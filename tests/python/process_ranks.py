@@ -113,6 +113,19 @@ def check_sharded(size):
     torch.testing.assert_close(y, plain(whole))
 
 
+def check_collectives_of_torch(mesh):
+    """They would work on a copy that nobody sees again, so they refuse DTensors."""
+    for placement in (Shard(0), Replicate()):
+        x = distribute_tensor(torch.arange(4.0), mesh, [placement])
+        for call in (lambda: dist.all_reduce(x), lambda: dist.broadcast(x, 0)):
+            try:
+                call()
+            except RuntimeError as error:
+                assert "for plain tensors; pass x.to_local()" in str(error), error
+            else:
+                raise AssertionError("a DTensor was taken")
+
+
 def main():
     engine = sys.argv[1]
     if "late" in sys.argv:
@@ -122,6 +135,8 @@ def main():
     group = mesh.get_group()
     assert group.engine == engine, f"{group.engine} instead of {engine}"
     check_moves(mesh)
+    if dist.is_initialized():
+        check_collectives_of_torch(mesh)
     check_sub_meshes(mesh.size())
     check_local_map(mesh)
     check_training(mesh)

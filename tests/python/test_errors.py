@@ -1,10 +1,14 @@
 """Errors have the types and the words that callers of PyTorch look for."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
 import tessera
 from tessera import DTensor, DeviceMesh, Partial, Replicate, Shard, distribute_tensor, init_device_mesh
+from tessera.experimental import local_map
 
 
 def on_two_ranks(fn):
@@ -155,3 +159,27 @@ def test_a_mismatch_is_a_comm_error_with_its_place():
 def test_outside_of_ranks():
     with pytest.raises(ValueError, match="at least 1"):
         tessera.run_ranks(0, lambda rank: None)
+
+
+@on_two_ranks
+def test_what_a_dtensor_is_cannot_be_overwritten(mesh):
+    x = distribute_tensor(torch.arange(4.), mesh, [Shard(0)])
+    for name in ("placements", "device_mesh", "to_local"):
+        check([AttributeError], f"'{name}' of a tensor cannot be set", lambda: setattr(x, name, None))
+    assert x.placements == (Shard(0),)
+
+
+@on_two_ranks
+def test_meshes_are_shared_by_copies_and_not_pickled(mesh):
+    net = torch.nn.Linear(2, 2)
+    net.mesh = mesh
+    assert copy.deepcopy(net).mesh is mesh and copy.copy(mesh) is mesh
+    check([pickle.PicklingError], "a DeviceMesh cannot be pickled.*init_device_mesh",
+          lambda: pickle.dumps(mesh))
+
+
+@on_two_ranks
+def test_words_are_those_of_python(mesh):
+    x = distribute_tensor(torch.arange(4.), mesh, [Shard(0)])
+    wrong = local_map(lambda a: 3, out_placements=[Shard(0)], in_placements=([Shard(0)],))
+    check([AssertionError], "write None for it in out_placements", lambda: wrong(x))

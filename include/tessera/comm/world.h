@@ -67,9 +67,9 @@ class World {
 ///
 /// When a rank throws, the others' operations fail promptly with `CommError`, and the exception of
 /// the first rank that threw is rethrown here, as an `Error` that names the rank with the original
-/// nested in it (an `InvalidArgument` stays one). When everybody waits for something that cannot
-/// come, they fail at once. When a thread cannot be started, those that run already are failed, and
-/// an `Error` says so.
+/// nested in it (an `InvalidArgument` stays one, and a `CommError`, which names a rank already, is
+/// rethrown as it is). When everybody waits for something that cannot come, they fail at once. When a
+/// thread cannot be started, those that run already are failed, and an `Error` says so.
 ///
 /// Unless `OMP_NUM_THREADS` is set, the ranks share the cores: torch uses cores / ranks threads, at
 /// least 1, in each of them.

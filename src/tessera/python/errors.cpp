@@ -1,3 +1,6 @@
+#include <string>
+#include <string_view>
+
 #include "tessera/base/error.h"
 #include "tessera/comm/comm_error.h"
 #include "tessera/python/bindings.h"
@@ -8,6 +11,15 @@ namespace {
 /// The class of that name in tessera/errors.py.
 py::object error_class(const char* name) {
   return py::module_::import("tessera.errors").attr(name);
+}
+
+/// The message as it would be written in Python.
+std::string in_python(std::string text) {
+  constexpr std::string_view kNothing = "std::nullopt";
+  for (auto at = text.find(kNothing); at != std::string::npos; at = text.find(kNothing, at)) {
+    text.replace(at, kNothing.size(), "None");
+  }
+  return text;
 }
 
 void raise_comm_error(const CommError& error) {
@@ -25,7 +37,7 @@ void translate(std::exception_ptr error) {
   } catch (const CommError& known) {
     raise_comm_error(known);
   } catch (const InvalidArgument& known) {
-    PyErr_SetString(error_class("InvalidArgument").ptr(), known.what());
+    PyErr_SetString(error_class("InvalidArgument").ptr(), in_python(known.what()).c_str());
   } catch (const InternalError& known) {
     PyErr_SetString(error_class("InternalError").ptr(), known.what());
   } catch (const Error& known) {

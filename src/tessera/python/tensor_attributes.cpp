@@ -42,6 +42,14 @@ PyObject* attribute_get(PyObject* self, PyObject* object, PyObject* /*owner*/) {
   return nullptr;
 }
 
+int attribute_set(PyObject* self, PyObject* /*object*/, PyObject* /*value*/) {
+  PyErr_Format(PyExc_AttributeError,
+               "'%U' of a tensor cannot be set; redistribute(...) returns a "
+               "DTensor that is placed otherwise",
+               reinterpret_cast<TensorAttribute*>(self)->name);
+  return -1;
+}
+
 void attribute_dealloc(PyObject* self) {
   auto* attribute = reinterpret_cast<TensorAttribute*>(self);
   Py_XDECREF(attribute->function);
@@ -60,6 +68,7 @@ PyTypeObject* attribute_type() {
                                      {nullptr, nullptr, nullptr, nullptr, nullptr}};
   static PyType_Slot slots[] = {
       {Py_tp_descr_get, reinterpret_cast<void*>(&attribute_get)},
+      {Py_tp_descr_set, reinterpret_cast<void*>(&attribute_set)},
       {Py_tp_dealloc, reinterpret_cast<void*>(&attribute_dealloc)},
       {Py_tp_getset, properties},
       {0, nullptr},

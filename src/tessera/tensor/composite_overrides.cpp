@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <vector>
 
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/_ctc_loss.h>
@@ -170,7 +172,9 @@ void override_composites() {
   // In inference mode there is no autograd, and calls come to the other key at once.
   for (const auto key : {c10::DispatchKey::AutogradPrivateUse2, c10::DispatchKey::PrivateUse2}) {
     // Never taken back: at the end of the program the dispatcher may be gone first.
-    auto* const library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    static auto& libraries = *new std::vector<std::unique_ptr<torch::Library>>;
+    const auto& library = libraries.emplace_back(
+        std::make_unique<torch::Library>(torch::Library::IMPL, "aten", key, __FILE__, __LINE__));
     library->impl("max_pool1d", &max_pool1d);
     library->impl("tensor_split.tensor_indices_or_sections", &tensor_split);
     library->impl("ctc_loss.IntList", &ctc_loss_of_numbers);

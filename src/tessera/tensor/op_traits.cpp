@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "tessera/base/check.h"
 #include "tessera/tensor/rules.h"
 
 namespace tessera::detail {
@@ -46,6 +47,21 @@ const std::unordered_set<c10::Symbol>& memory_of(const c10::AliasInfo& alias) {
                                         : alias.containedTypes().front().beforeSets();
 }
 
+/// The collectives of `torch.distributed`, as functions and in place.
+bool is_of_c10d(const c10::OperatorName& name) {
+  const auto names = name.getNamespace();
+  return names && (*names == "c10d" || *names == "c10d_functional" ||
+                   *names == "_c10d_functional" || *names == "_c10d_functional_autograd");
+}
+
+/// They work on memory, of which a DTensor has none, or on a copy of it that nobody sees again.
+void refuse_c10d(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
+  TESSERA_CHECK(
+      false, op.operator_name().name,
+      ": a DTensor given to a collective of torch.distributed, which is for plain tensors; "
+      "pass x.to_local(), or let x.redistribute(...) move what is needed");
+}
+
 OpTraits make_traits(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   OpTraits traits;
@@ -86,7 +102,7 @@ OpTraits make_traits(const c10::OperatorHandle& op) {
       traits.arguments[i].is_in_key = false;
   }
   traits.rule = find_rule(traits);
-  traits.kernel = find_kernel(traits);
+  traits.kernel = is_of_c10d(op.operator_name()) ? &refuse_c10d : find_kernel(traits);
   return traits;
 }
 

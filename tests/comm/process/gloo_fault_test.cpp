@@ -58,6 +58,17 @@ void expect_survivors_say(const std::vector<ProcessResult>& results, std::int64_
   }
 }
 
+/// Expects all ranks but one to have thrown within the time limit and a second.
+void expect_thrown_in_time(const std::vector<ProcessResult>& results, std::int64_t victim) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (static_cast<std::int64_t>(i) == victim) continue;
+    const auto at = results[i].output.find("after ");
+    ASSERT_NE(at, std::string::npos) << outputs_of(results);
+    EXPECT_LE(std::atoi(results[i].output.c_str() + at + 6), kThrown.count())
+        << outputs_of(results);
+  }
+}
+
 milliseconds since_begin(const Processes& processes) {
   return std::chrono::duration_cast<milliseconds>(Processes::Clock::now() - processes.begin());
 }
@@ -83,6 +94,7 @@ TEST(GlooFaultTest, SurvivorsNameAKilledRank) {
       SCOPED_TRACE(concat("kill ", kill, " of rank ", victim, '\n', outputs_of(results)));
       expect_survivors_say(results, victim, gone_at,
                            {concat("rank ", victim, " is gone: process "), "on group world"});
+      expect_thrown_in_time(results, victim);
       EXPECT_EQ(results[static_cast<std::size_t>(victim)].status, 128 + SIGKILL);
     }
   }
@@ -148,6 +160,7 @@ TEST(GlooFaultTest, AStoppedRankIsNamed) {
   const auto gone_at = since_begin(processes);
   const auto results = processes.finish(gone_at + kEnded + milliseconds(1000));
   expect_survivors_say(results, 1, gone_at, {"rank 1 did not come (process ", "is stopped)"});
+  expect_thrown_in_time(results, 1);
 }
 
 TEST(GlooFaultTest, ASlowRankIsNotBlamed) {

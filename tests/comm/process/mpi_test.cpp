@@ -101,8 +101,8 @@ std::int64_t available_memory() {
 }
 
 TEST(MpiTest, MovesMoreElementsThanAnIntCanCount) {
-  constexpr std::int64_t kNeeded = 14'000'000;
-  if (available_memory() < kNeeded) GTEST_SKIP() << "takes 14 GB of memory";
+  constexpr std::int64_t kNeeded = 11'000'000;
+  if (available_memory() < kNeeded) GTEST_SKIP() << "takes 9 GB of memory";
   const auto result = MpiJob(2, "beyond_ints").finish(milliseconds(120'000));
   EXPECT_EQ(result.status, 0) << result.output;
 }

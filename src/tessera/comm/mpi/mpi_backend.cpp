@@ -215,7 +215,8 @@ class MpiBackend : public c10d::Backend {
     started.keep(out);
     const MPI_Op op = reduce_op(options.reduceOp);
     auto layout = int_layout(sizes_of(parts), most_);
-    if (layout) {
+    // Open MPI adds the counts up, in an int.
+    if (layout && in.numel() <= most_) {
       check_mpi(MPI_Ireduce_scatter(in.data_ptr(), out.data_ptr(), layout->counts.data(),
                                     reduced_type(out), op, comm_, started.next()),
                 "MPI_Ireduce_scatter");
