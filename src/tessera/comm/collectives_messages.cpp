@@ -75,7 +75,8 @@ std::vector<std::string> all_gather_object(const std::string& bytes, const Group
   const detail::CommRecorder recorder(call.name(), group, total - own_size, total - own_size,
                                       call.begin());
   const at::Tensor in = at::empty({own_size}, at::kByte);
-  std::memcpy(in.data_ptr(), bytes.data(), bytes.size());
+  // An empty tensor has no address.
+  if (own_size > 0) std::memcpy(in.data_ptr(), bytes.data(), bytes.size());
   const at::Tensor out = call.is_alone() ? in : at::empty({total}, at::kByte);
   if (!call.is_alone() && total > 0) call.transport().all_gather(out, in, sizes)->wait();
   std::vector<std::string> all;

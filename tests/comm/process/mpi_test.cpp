@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -92,12 +93,17 @@ TEST(MpiTest, GoesInPiecesWhatIsLongerThanMpiCanCount) {
 
 /// In kB, or 0 where the system does not say.
 std::int64_t available_memory() {
+  std::int64_t available = 0;
   std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;) {
-    std::int64_t kilobytes = 0;
-    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes;
+  for (std::string word; available == 0 && file >> word;) {
+    if (word == "MemAvailable:") file >> available;
   }
-  return 0;
+  // A container may be allowed less than the machine has.
+  std::int64_t allowed = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> allowed) {
+    available = std::min(available, allowed / 1024);
+  }
+  return available;
 }
 
 TEST(MpiTest, MovesMoreElementsThanAnIntCanCount) {
