@@ -33,9 +33,14 @@ void measure_all(const World& world, const std::string& only) {
   if (std::string_view(world.engine()) != "threads") measure_check(world, only);
 }
 
+/// Without a filter everything is wanted.
+bool wants_check(const std::string& only) {
+  return only.empty() || only.find("check") != std::string::npos;
+}
+
 /// With threads the comparison is part of the operation, so worlds with and without take turns.
 void measure_check_of_threads(const std::string& only) {
-  if (!only.empty() && only.find("check") == std::string::npos) return;
+  if (!wants_check(only)) return;
   std::vector<double> with;
   std::vector<double> without;
   for (int i = 0; i < 5; ++i) {
@@ -70,8 +75,7 @@ void measure_processes(const char* engine, const std::string& launcher, const st
                                        "' --engine ", engine, " --benchmark_filter='", filter, "'");
     return std::system(command.c_str()) == 0;
   };
-  const bool compares = only.empty() || only.find("check") != std::string::npos;
-  const bool works = run("", only) && (!compares || run("TESSERA_CHECK=0 ", "check"));
+  const bool works = run("", only) && (!wants_check(only) || run("TESSERA_CHECK=0 ", "check"));
   if (!works) std::printf("\n%s: not available here\n", engine);
 }
 

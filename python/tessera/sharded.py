@@ -16,8 +16,9 @@ import torch
 from . import _C
 from ._C import (ChunkShardingSpec, EnumerableShardingSpec, RankDevice, ShardedTensorMetadata,
                  ShardMetadata, TensorProperties)
-from ._sharding_plan import (BudgetPlanner, Sharder, ShardingPlan, ShardingPlanner, ShardingSpec,
-                             _check_spec, _group_or_current, _told, shard_module, shard_parameter)
+from ._shard_module import shard_module, shard_parameter
+from ._sharding_call import ShardingSpec, _check_spec, _group_or_current, _told
+from ._sharding_plan import BudgetPlanner, Sharder, ShardingPlan, ShardingPlanner
 from .device_mesh import DeviceMesh, Group
 from .errors import InvalidArgument, NotSupported, WrongKind
 from .functional_collectives import GroupLike

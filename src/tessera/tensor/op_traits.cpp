@@ -47,14 +47,11 @@ const std::unordered_set<c10::Symbol>& memory_of(const c10::AliasInfo& alias) {
                                         : alias.containedTypes().front().beforeSets();
 }
 
-/// The collectives of `torch.distributed`, as functions and in place.
-bool is_of_c10d(const c10::OperatorName& name) {
-  const auto names = name.getNamespace();
-  return names && (*names == "c10d" || *names == "c10d_functional" ||
-                   *names == "_c10d_functional" || *names == "_c10d_functional_autograd");
-}
+/// The collectives of `torch.distributed`. Those that return their results ask for memory, and say
+/// themselves that there is none.
+bool is_of_c10d(const c10::OperatorName& name) { return name.getNamespace() == "c10d"; }
 
-/// They work on memory, of which a DTensor has none, or on a copy of it that nobody sees again.
+/// They would write to a copy that nobody sees again.
 void refuse_c10d(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TESSERA_CHECK(
       false, op.operator_name().name,
