@@ -90,6 +90,8 @@ class DTensor(torch.Tensor, metaclass=_DTensorType):
         """
         if placements is None:
             raise InvalidArgument("placements is needed for redistribute!")
+        if device_mesh is not None:
+            _mesh_for("redistribute", device_mesh)
         return _C.redistribute(self, device_mesh, placements, async_op, forward_dtype, backward_dtype)
 
     @property

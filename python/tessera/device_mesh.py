@@ -305,6 +305,9 @@ def _current_mesh() -> DeviceMesh:
 
 for _name, _value in vars(_Methods).items():
     if _name not in ("__module__", "__doc__", "__dict__", "__weakref__", "__qualname__"):
+        if callable(_value):
+            # Python's own messages name a function by this.
+            _value.__qualname__ = f"DeviceMesh.{_name}"
         setattr(DeviceMesh, _name, _value)
 DeviceMesh.__module__ = "tessera"
 DeviceMesh.__doc__ = """Ranks that can communicate, arranged in dims.

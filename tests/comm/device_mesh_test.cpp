@@ -1,10 +1,13 @@
 #include "tessera/comm/device_mesh.h"
 
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/rank_test.h"
 #include "tessera/base/concat.h"
+#include "tessera/comm/world_state.h"
 
 namespace tessera::test {
 namespace {
@@ -100,6 +103,38 @@ TEST(DeviceMeshTest, AGroupBecomesAMesh) {
     const DeviceMesh mesh = DeviceMesh::from_group(world.group({2, 0, 1}), "cpu", "x");
     EXPECT_EQ(mesh.to_string(), "DeviceMesh([x=3]@{2,0,1}, cpu)");
     EXPECT_EQ(mesh.group(), world.group({2, 0, 1}));
+  });
+}
+
+TEST(DeviceMeshTest, GroupsAreMadeWhenFirstUsedAndShared) {
+  run_ranks(4, [](World& world) {
+    // Only some of the members ask, which would hang if that connected them.
+    if (world.rank() != 0) return;
+    const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+    const Group tp = mesh.group("tp");
+    EXPECT_EQ(tp.state().transport, nullptr);
+    for (const auto& same : {mesh["tp"].group(), mesh.group(1), world.group({0, 1}),
+                             init_device_mesh("cpu", {2, 2}).group(1)}) {
+      EXPECT_EQ(&same.state(), &tp.state());
+    }
+    EXPECT_EQ(&mesh.group().state(), &world.group().state());
+    EXPECT_NE(&mesh.group("dp").state(), &tp.state());
+  });
+}
+
+TEST(DeviceMeshTest, ThreadsOfARankMayAskForGroupsAtATime) {
+  run_ranks(2, [](World& world) {
+    std::vector<std::vector<const detail::GroupState*>> found(4);
+    std::vector<std::thread> threads;
+    for (auto& each : found) {
+      threads.emplace_back([&each, world] {
+        for (const auto& ranks : {Ranks{0, 1}, Ranks{1, 0}, Ranks{world.rank()}}) {
+          each.push_back(&world.group(ranks).state());
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    for (const auto& each : found) EXPECT_EQ(each, found[0]);
   });
 }
 

@@ -40,6 +40,15 @@ server.bind(("127.0.0.1", 0))
 print(server.getsockname()[1])'
 }
 
+# is_running COMMAND...: a process of that command line is there.
+is_running() {
+  local file
+  for file in /proc/[0-9]*/cmdline; do
+    [[ "$(tr '\0' ' ' 2>/dev/null <"$file" || true)" != "$* " ]] || return 0
+  done
+  return 1
+}
+
 # expect_sums SIZE ENGINE: every rank has printed the right sum.
 expect_sums() {
   local rank
@@ -141,9 +150,13 @@ failures_name_the_rank() {
   expect_fail 1 "$run" --nproc-per-node 3 "$probe" throw 1
   expect_output "[1] launch_probe: rank 1: planted failure" "[0] launch_probe: rank 0: " \
     "[2] launch_probe: rank 2: " "tessera_run: rank 1 failed first: exit code 1"
-  expect_fail 137 "$run" --nproc-per-node 3 "$probe" kill 2
+  expect_fail 137 "$run" --nproc-per-node 3 "$probe" kill 2 --timeout 20
   expect_output "tessera_run: rank 2 failed first: killed by signal 9 (SIGKILL)" \
-    "[0] launch_probe: rank 0: "
+    "[0] launch_probe: rank 0: " "[1] launch_probe: rank 1: " "rank 2 is gone: process "
+  if is_running "$probe" kill 2 --timeout 20; then
+    echo "ranks are left" >&2
+    return 1
+  fi
   expect_fail 7 "$run" --nproc-per-node 2 "$probe" exit 0
   expect_output "tessera_run: rank 0 failed first: exit code 7"
 }

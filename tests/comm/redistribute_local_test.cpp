@@ -61,6 +61,21 @@ TEST(RedistributeLocalTest, EveryPairInOtherDtypes) {
   }
 }
 
+TEST(RedistributeLocalTest, EveryPairWithOtherReductionsAndSplits) {
+  for (const MeshShape& mesh : {MeshShape({3}), MeshShape({2, 2})}) {
+    PairOptions pairs{.dtype = at::kDouble, .split_factor = 3};
+    for (const auto op : {ReduceOp::min, ReduceOp::product, ReduceOp::avg}) {
+      pairs.other_op = op;
+      expect_every_pair(mesh, {5, 4}, pairs);
+    }
+    pairs.dtype = at::kLong;
+    for (const auto op : {ReduceOp::band, ReduceOp::bor, ReduceOp::bxor}) {
+      pairs.other_op = op;
+      expect_every_pair(mesh, {5, 4}, pairs);
+    }
+  }
+}
+
 TEST(RedistributeLocalTest, EveryPairOnTwoDimMeshes) {
   for (const MeshShape& mesh : {MeshShape({2, 2}, {"dp", "tp"}), MeshShape({3, 2})}) {
     expect_every_pair_in_turn(mesh.num_ranks(), mesh, mesh);

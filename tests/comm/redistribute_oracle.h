@@ -44,8 +44,10 @@ void expect_moves(std::int64_t ranks, const std::vector<MoveCase>& cases,
 /// Which pairs `every_pair` makes.
 struct PairOptions {
   at::ScalarType dtype = at::kFloat;
-  /// Strided shards and P(max) too, not only R, P(sum) and S.
+  /// Strided shards and another Partial too, not only R, P(sum) and S.
   bool all_kinds = true;
+  ReduceOp other_op = ReduceOp::max;
+  std::int64_t split_factor = 2;
   /// Of many pairs only each so manieth, beginning with this one.
   std::size_t every = 1;
   std::size_t first = 0;

@@ -216,7 +216,8 @@ TEST(ThreadFaultTest, ARankThatNeverComesIsNamedWhenTheTimeIsUp) {
                                       try {
                                         sum_once(world);
                                       } catch (const CommError& error) {
-                                        EXPECT_GE(error.elapsed(), std::chrono::milliseconds(200));
+                                        // The other one's time may be up a bit before.
+                                        EXPECT_GE(error.elapsed(), std::chrono::milliseconds(150));
                                         EXPECT_EQ(error.operation(), "all_reduce");
                                         EXPECT_EQ(error.group(), "world");
                                         stop = true;

@@ -66,6 +66,10 @@ def test_distribute(mesh):
           lambda: distribute_tensor(x, mesh, Shard(0)))
     check([TypeError], "device_mesh must be a tessera.DeviceMesh.*builtins.str given",
           lambda: distribute_tensor(x, "cpu", [Shard(0)]))
+    check([TypeError], "redistribute: device_mesh must be a tessera.DeviceMesh.*builtins.str given",
+          lambda: placed.redistribute("cpu", [Shard(1)]))
+    check([TypeError], r"DeviceMesh\.__init__\(\) missing 1 required positional argument: 'mesh'",
+          lambda: DeviceMesh("cpu"))
     check([TypeError], "tensor must be a torch.Tensor; list given",
           lambda: distribute_tensor([1.0], mesh, [Shard(0)]))
     check([AssertionError], "layout value not supported!",

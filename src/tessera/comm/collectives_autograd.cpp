@@ -25,7 +25,9 @@ Tensors run(const Call& call, const Collective& collective, const Tensors& input
   }
   Tensors pending;
   pending.reserve(issued->results.size());
-  for (const auto& result : issued->results) pending.push_back(make_pending_tensor(result, issued));
+  for (const auto& result : issued->results) {
+    pending.push_back(make_pending_tensor(result, issued, call.world()));
+  }
   return pending;
 }
 

@@ -27,6 +27,7 @@ class Call {
 
   [[nodiscard]] const char* name() const { return name_; }
   [[nodiscard]] const Group& group() const { return group_; }
+  [[nodiscard]] const std::shared_ptr<WorldState>& world() const { return world_; }
   /// Number of members, and this rank's place among them.
   [[nodiscard]] std::int64_t size() const { return group_.size(); }
   [[nodiscard]] std::int64_t index() const { return group_.index(); }

@@ -62,7 +62,7 @@ at::Tensor recv(const at::Tensor& like, std::int64_t source, const Group& group,
   const auto issued = std::make_shared<detail::Issued>();
   issued->record(call, 0, bytes.numel());
   issued->add(call.transport().receive(bytes, source, tag));
-  if (options.async_op) return detail::make_pending_tensor(out, issued);
+  if (options.async_op) return detail::make_pending_tensor(out, issued, call.world());
   issued->wait();
   return out;
 }

@@ -10,6 +10,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "tessera/base/check.h"
+#include "tessera/comm/world_state.h"
 
 namespace tessera::detail {
 namespace {
@@ -26,8 +27,8 @@ std::atomic<WrappedHandler> wrapped_handler = nullptr;
 
 class PendingMeta final : public WrappedMeta {
  public:
-  PendingMeta(at::Tensor result, PendingPtr pending)
-      : result_(std::move(result)), pending_(std::move(pending)) {}
+  PendingMeta(at::Tensor result, PendingPtr pending, std::weak_ptr<WorldState> world)
+      : result_(std::move(result)), pending_(std::move(pending)), world_(std::move(world)) {}
 
   ~PendingMeta() override {
     // A rank that is on its way out of a failed function must not wait for others, who may be
@@ -46,16 +47,20 @@ class PendingMeta final : public WrappedMeta {
   [[nodiscard]] Kind kind() const override { return Kind::pending; }
 
   const at::Tensor& wait() {
-    if (pending_ != nullptr) {
-      pending_->wait();
-      pending_ = nullptr;
-    }
+    if (pending_ == nullptr) return result_;
+    // It may outlive its world.
+    const auto world = world_.lock();
+    std::optional<SoleUse> use;
+    if (world != nullptr) use.emplace(*world, "wait");
+    pending_->wait();
+    pending_ = nullptr;
     return result_;
   }
 
  private:
   at::Tensor result_;
   PendingPtr pending_;
+  std::weak_ptr<WorldState> world_;
   int exceptions_at_birth_ = std::uncaught_exceptions();
 };
 
@@ -176,9 +181,11 @@ void run_wrapped(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   run_on_settled(op, keys, stack);
 }
 
-at::Tensor make_pending_tensor(const at::Tensor& result, PendingPtr pending) {
-  return make_wrapped(result, c10::make_intrusive<PendingMeta>(result, std::move(pending)),
-                      kNotWaited);
+at::Tensor make_pending_tensor(const at::Tensor& result, PendingPtr pending,
+                               std::weak_ptr<WorldState> world) {
+  return make_wrapped(
+      result, c10::make_intrusive<PendingMeta>(result, std::move(pending), std::move(world)),
+      kNotWaited);
 }
 
 bool is_pending_tensor(const at::Tensor& tensor) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <c10/core/DispatchKeySet.h>
@@ -13,6 +15,8 @@ struct OperatorName;
 }  // namespace c10
 
 namespace tessera::detail {
+
+class WorldState;
 
 /// What makes a tensor of ours more than a plain one: the BackendMeta of a `c10::TensorImpl` on the
 /// dispatch key PrivateUse2, which has sizes and a dtype but no storage.
@@ -58,8 +62,10 @@ void release_op(const c10::OperatorName& name);
 void run_wrapped(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 /// Returns a tensor that becomes `result` when it is first used, after waiting for `pending`. Until
-/// then `result` must not be touched. Dropping it waits too, unless an exception is on its way.
-[[nodiscard]] at::Tensor make_pending_tensor(const at::Tensor& result, PendingPtr pending);
+/// then `result` must not be touched. Dropping it waits too, unless an exception is on its way. While a
+/// thread waits no other one of the world's rank may communicate.
+[[nodiscard]] at::Tensor make_pending_tensor(const at::Tensor& result, PendingPtr pending,
+                                             std::weak_ptr<WorldState> world);
 
 [[nodiscard]] bool is_pending_tensor(const at::Tensor& tensor);
 

@@ -22,10 +22,10 @@ namespace {
 
 using detail::PendingPtr;
 using detail::Route;
+using detail::WorldState;
 
 /// Finds the route. Options that it cannot be found with may be this rank's alone.
-const std::shared_ptr<Route>& find_route(detail::WorldState& world,
-                                         const detail::RouteQuestion& question) {
+const std::shared_ptr<Route>& find_route(WorldState& world, const detail::RouteQuestion& question) {
   try {
     return world.routes().find(world, question);
   } catch (const InvalidArgument& error) {
@@ -35,8 +35,8 @@ const std::shared_ptr<Route>& find_route(detail::WorldState& world,
 
 /// Returns the result of a route whose last operation is under way: the legs behind it, all without
 /// traffic, are carried out when it was waited for.
-at::Tensor pending_result(const std::shared_ptr<Route>& route, at::Tensor last_out,
-                          PendingPtr last) {
+at::Tensor pending_result(WorldState& world, const std::shared_ptr<Route>& route,
+                          at::Tensor last_out, PendingPtr last) {
   std::vector<at::Tensor> outputs{std::move(last_out)};
   for (std::size_t i = route->legs_to_wait_for; i < route->legs.size(); ++i) {
     outputs.push_back(detail::new_output(route->legs[i], route->rank, outputs.back()));
@@ -49,7 +49,8 @@ at::Tensor pending_result(const std::shared_ptr<Route>& route, at::Tensor last_o
     }
   };
   return detail::make_pending_tensor(
-      result, std::make_shared<detail::AfterPending>(std::move(last), std::move(finish)));
+      result, std::make_shared<detail::AfterPending>(std::move(last), std::move(finish)),
+      world.weak_from_this());
 }
 
 /// Makes sure, where it takes an exchange of its own, that all who take part do the same.
@@ -65,10 +66,10 @@ void agree_before(Route& route) {
   (void)transport->check_records(route.fingerprint, {});
 }
 
-at::Tensor follow(const std::shared_ptr<Route>& route, const at::Tensor& local, bool check,
+at::Tensor follow(WorldState& world, const std::shared_ptr<Route>& route, const at::Tensor& local,
                   bool async_op) {
   const detail::CauseScope cause(route->cause);
-  check = check && route->participants;
+  const bool check = world.options().check && route->participants;
   if (check && route->agreement == Route::Agreement::before) agree_before(*route);
   if (route->legs.empty()) return local;
   at::Tensor current = detail::plain_values(local);
@@ -79,7 +80,7 @@ at::Tensor follow(const std::shared_ptr<Route>& route, const at::Tensor& local, 
     if (started.pending == nullptr) continue;
     announce = announce && route->agreement == Route::Agreement::in_every_leg;
     if (async_op && i + 1 == route->legs_to_wait_for) {
-      return pending_result(route, std::move(current), std::move(started.pending));
+      return pending_result(world, route, std::move(current), std::move(started.pending));
     }
     started.pending->wait();
   }
@@ -108,7 +109,7 @@ at::Tensor redistribute_local(const at::Tensor& local, const Layout& from, const
       find_route(state, {from, to, local.scalar_type(), options.staging_budget});
   refuse_if(detail::complain_about_shape(local, route->in_shape, from));
   if (route->legs.empty() && !route->participants) return local;
-  return follow(route, local, state.options().check, options.async_op);
+  return follow(state, route, local, options.async_op);
 }
 
 }  // namespace tessera

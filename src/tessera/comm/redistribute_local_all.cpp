@@ -174,7 +174,8 @@ std::vector<at::Tensor> redistribute_local_all(std::span<const at::Tensor> local
     for (const auto i : trip.items) {
       const bool moves = changes[i].from.mesh().contains(world.rank()) ||
                          changes[i].to.mesh().contains(world.rank());
-      if (moves) results[i] = detail::make_pending_tensor(results[i], pending);
+      if (moves)
+        results[i] = detail::make_pending_tensor(results[i], pending, state.weak_from_this());
     }
   }
   return results;

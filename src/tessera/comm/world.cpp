@@ -53,6 +53,7 @@ WorldState::WorldState(std::int64_t rank, std::int64_t size, WorldOptions option
 
 std::shared_ptr<GroupState> WorldState::group(const std::vector<std::int64_t>& ranks,
                                               std::string name) {
+  const std::lock_guard lock(groups_mutex_);
   auto& found = groups_[ranks];
   if (found == nullptr) {
     const auto place = std::find(ranks.begin(), ranks.end(), rank_);
@@ -71,12 +72,18 @@ std::shared_ptr<GroupState> WorldState::group(const std::vector<std::int64_t>& r
   return found;
 }
 
+void WorldState::keep_transport(GroupState& group, std::unique_ptr<Transport> transport) {
+  const std::lock_guard lock(groups_mutex_);
+  group.transport = std::move(transport);
+}
+
 RouteCache& WorldState::routes() {
   if (routes_ == nullptr) routes_ = std::make_shared<RouteCache>();
   return *routes_;
 }
 
 void WorldState::close_transports() {
+  const std::lock_guard lock(groups_mutex_);
   for (const auto& [ranks, group] : groups_) group->transport.reset();
 }
 
@@ -104,8 +111,10 @@ std::shared_ptr<WorldState> world_of(const Group& group) {
 Transport& connect(const Group& group) {
   GroupState& state = group.state();
   if (state.transport == nullptr) {
-    state.transport = world_of(group)->make_transport(state);
-    state.transport->set_claims(&state.claims);
+    const auto world = world_of(group);
+    auto transport = world->make_transport(state);
+    transport->set_claims(&state.claims);
+    world->keep_transport(state, std::move(transport));
   }
   return *state.transport;
 }

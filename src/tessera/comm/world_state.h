@@ -39,7 +39,8 @@ struct GroupState {
 
 /// What a `World` refers to: one rank's view of all ranks. Engines derive from it.
 ///
-/// Used by its own rank only, so nothing here is locked; what ranks share lives in the engines.
+/// Used by its own rank only; what ranks share lives in the engines. A rank may have several threads,
+/// that of a backward pass for one: each may ask for groups, and one at a time may communicate.
 class WorldState : public std::enable_shared_from_this<WorldState> {
  public:
   WorldState(std::int64_t rank, std::int64_t size, WorldOptions options);
@@ -66,6 +67,9 @@ class WorldState : public std::enable_shared_from_this<WorldState> {
   /// Makes one rank's end of a group's transport. Called by all members, in the same order.
   virtual std::unique_ptr<Transport> make_transport(const GroupState& group) = 0;
 
+  /// Makes it the group's; others may be asking for the group meanwhile.
+  void keep_transport(GroupState& group, std::unique_ptr<Transport> transport);
+
   /// The rank's function threw: tells the others why it will not come any more. Otherwise the end of
   /// the world means that it returned.
   virtual void fail(const std::string& what) { (void)what; }
@@ -82,12 +86,13 @@ class WorldState : public std::enable_shared_from_this<WorldState> {
   WorldOptions options_;
   /// The thread that communicates; none at first.
   std::atomic<std::thread::id> user_;
+  std::mutex groups_mutex_;
   std::map<std::vector<std::int64_t>, std::shared_ptr<GroupState>> groups_;
   std::shared_ptr<RouteCache> routes_;
 };
 
-/// Says that the calling thread communicates, while alive; may be nested. As nothing of a world is
-/// locked, a second thread of the same rank is refused meanwhile.
+/// Says that the calling thread communicates, while alive; may be nested. As nothing that communicates
+/// is locked, a second thread of the same rank is refused meanwhile.
 class SoleUse {
  public:
   /// `function` is what the user called. Throws `InvalidArgument` when another thread is in a call.

@@ -20,7 +20,7 @@ using detail::Transport;
 using Counts = std::vector<std::int64_t>;
 
 /// Numbers that tell whose they are; their sums are exact.
-at::Tensor numbers(std::int64_t member, std::int64_t count) {
+at::Tensor own_numbers(std::int64_t member, std::int64_t count) {
   return at::arange(count, at::kLong).remainder(89).add(100 * member).to(at::kFloat);
 }
 
@@ -31,35 +31,35 @@ Transport& announced(const Group& group, const char* op, std::int64_t count) {
 }
 
 at::Tensor sum_of(const Group& group, std::int64_t count) {
-  at::Tensor sum = numbers(0, count);
-  for (std::int64_t i = 1; i < group.size(); ++i) sum = sum.add(numbers(i, count));
+  at::Tensor sum = own_numbers(0, count);
+  for (std::int64_t i = 1; i < group.size(); ++i) sum = sum.add(own_numbers(i, count));
   return sum;
 }
 
-void expect_same(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
+void expect_values(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
   EXPECT_TRUE(actual.equal(expected)) << what << " of " << expected.numel() << " is wrong";
 }
 
 void check_reductions_of(const Group& group, std::int64_t count) {
-  const at::Tensor data = numbers(group.index(), count);
+  const at::Tensor data = own_numbers(group.index(), count);
   announced(group, "all_reduce", count).all_reduce(data, ReduceOp::sum)->wait();
-  expect_same(data, sum_of(group, count), "sum");
-  const at::Tensor mean = numbers(group.index(), count);
+  expect_values(data, sum_of(group, count), "sum");
+  const at::Tensor mean = own_numbers(group.index(), count);
   announced(group, "all_reduce", count).all_reduce(mean, ReduceOp::avg)->wait();
-  expect_same(mean, sum_of(group, count).div(group.size()), "average");
-  const at::Tensor in = numbers(group.index(), count * group.size());
+  expect_values(mean, sum_of(group, count).div(group.size()), "average");
+  const at::Tensor in = own_numbers(group.index(), count * group.size());
   const at::Tensor out = at::empty({count}, at::kFloat);
   const Counts counts(static_cast<std::size_t>(group.size()), count);
   announced(group, "reduce_scatter", count).reduce_scatter(out, in, counts, ReduceOp::sum)->wait();
-  expect_same(out, sum_of(group, in.numel()).narrow(0, group.index() * count, count),
-              "reduce_scatter");
+  expect_values(out, sum_of(group, in.numel()).narrow(0, group.index() * count, count),
+                "reduce_scatter");
 }
 
 void check_roots_of(const Group& group, std::int64_t count) {
   const std::int64_t root = group.size() - 1;
-  const at::Tensor data = numbers(group.index(), count);
+  const at::Tensor data = own_numbers(group.index(), count);
   announced(group, "broadcast", count).broadcast(data, root)->wait();
-  expect_same(data, numbers(root, count), "broadcast");
+  expect_values(data, own_numbers(root, count), "broadcast");
 }
 
 /// Member i has `counts[i]`.
@@ -67,19 +67,19 @@ void check_gathers_of(const Group& group, const Counts& counts) {
   const auto own = static_cast<std::size_t>(group.index());
   std::vector<at::Tensor> parts;
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    parts.push_back(numbers(static_cast<std::int64_t>(i), counts[i]));
+    parts.push_back(own_numbers(static_cast<std::int64_t>(i), counts[i]));
   }
   const at::Tensor all = at::cat(parts);
   const at::Tensor gathered = at::empty_like(all);
   announced(group, "all_gather", 0).all_gather(gathered, parts[own], counts)->wait();
-  expect_same(gathered, all, "all_gather");
+  expect_values(gathered, all, "all_gather");
   const bool is_root = group.index() == 0;
   const at::Tensor at_root = is_root ? at::empty_like(all) : at::empty({0}, all.options());
   announced(group, "gather", 0).gather(at_root, parts[own], counts, 0)->wait();
-  if (is_root) expect_same(at_root, all, "gather");
+  if (is_root) expect_values(at_root, all, "gather");
   const at::Tensor scattered = at::empty_like(parts[own]);
   announced(group, "scatter", 0).scatter(scattered, at_root, counts, 0)->wait();
-  expect_same(scattered, parts[own], "scatter");
+  expect_values(scattered, parts[own], "scatter");
 }
 
 /// From i to j go `counts[i]`.
@@ -90,12 +90,12 @@ void check_all_to_all_of(const Group& group, const Counts& counts) {
   std::vector<at::Tensor> expected;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const auto member = static_cast<std::int64_t>(i);
-    sent.push_back(numbers(10 * group.index() + member, counts[own]));
-    expected.push_back(numbers(10 * member + group.index(), counts[i]));
+    sent.push_back(own_numbers(10 * group.index() + member, counts[own]));
+    expected.push_back(own_numbers(10 * member + group.index(), counts[i]));
   }
   const at::Tensor out = at::empty({at::cat(expected).numel()}, at::kFloat);
   announced(group, "all_to_all", 0).all_to_all(out, at::cat(sent), counts, send_counts)->wait();
-  expect_same(out, at::cat(expected), "all_to_all");
+  expect_values(out, at::cat(expected), "all_to_all");
 }
 
 }  // namespace

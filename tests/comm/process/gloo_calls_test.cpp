@@ -6,9 +6,10 @@
 
 #include <ATen/ops/ones.h>
 
+#include "comm/process/deadlock_cases.h"
 #include "comm/process/gloo_ranks.h"
-#include "comm/process/mismatch_cases.h"
 #include "comm/process/sample_cases.h"
+#include "comm/process/untouched_cases.h"
 #include "tessera/comm/collectives.h"
 #include "tessera/comm/comm_error.h"
 #include "tessera/comm/redistribute_local.h"
@@ -46,16 +47,25 @@ TEST(GlooCallsTest, EveryMismatchIsFoundOnAllRanksBeforeDataMoves) {
   });
 }
 
-TEST(GlooCallsTest, CallsOnDifferentGroupsAreNamedOnAllRanks) {
+TEST(GlooCallsTest, RanksThatWaitForEachOtherAreToldLongBeforeTheTimeLimit) {
   const auto groups = all_group_pairs_of(4);
-  const std::size_t cases = all_collectives().size() * kMismatchSeeds;
-  // They wait out the time limit, again and again; so all at a time, which takes them a while.
-  WorldOptions options;
-  options.timeout = std::chrono::seconds(5);
-  run_gloo_worlds(
-      4, cases, groups.size(),
-      [&](World&, std::size_t first) { check_wrong_groups(groups, first, groups.size()); },
-      {.at_a_time = cases, .world = options});
+  const std::size_t cases = all_deadlocks().size() * kMismatchSeeds;
+  // They wait for a while before they become suspicious, hence more at a time.
+  run_gloo_worlds(4, cases, groups.size(),
+                  [&](World&, std::size_t first) { check_deadlocks(groups, first); },
+                  {.at_a_time = 12});
+}
+
+TEST(GlooCallsTest, NothingIsWrittenBeforeTheMembersAgree) { run_gloo(4, check_outputs_untouched); }
+
+TEST(GlooCallsTest, TwoThreadsOfARankCannotCommunicateAtTheSameTime) {
+  run_gloo(3, check_two_threads);
+}
+
+TEST(GlooCallsTest, SlowRanksAreNotTakenForADeadlock) {
+  run_gloo_worlds(4, 3, 1,
+                  [](World& world, std::size_t number) { check_slow_ranks(world, number); },
+                  {.at_a_time = 3, .world = short_options()});
 }
 
 TEST(GlooCallsTest, RedistributionsThatDifferAreFoundOnAllRanks) {
@@ -95,12 +105,7 @@ TEST(GlooCallsTest, AskingForTheEngineOfAGroupNeedsNobodyElse) {
 TEST(GlooCallsTest, RandomCallsGiveWhatFollowsFromTheInputs) {
   for (const std::int64_t size : {2, 3, 4}) {
     SCOPED_TRACE(size);
-    run_gloo(size, [&](World& world) {
-      const auto first = static_cast<std::uint64_t>(10'000 * size);
-      check_redistributions(world, first, kRedistributions);
-      check_collectives(world, first, kCollectives);
-      check_gradients_and_traffic(world);
-    });
+    run_gloo(size, check_all_samples);
   }
 }
 

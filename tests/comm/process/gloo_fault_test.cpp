@@ -75,10 +75,6 @@ void expect_thrown_in_time(const std::vector<ProcessResult>& results, std::int64
   }
 }
 
-milliseconds since_begin(const Processes& processes) {
-  return std::chrono::duration_cast<milliseconds>(Processes::Clock::now() - processes.begin());
-}
-
 TEST(GlooFaultTest, SurvivorsNameAKilledRank) {
   constexpr int kKills = 30;
   constexpr int kAtATime = 2;
@@ -95,7 +91,7 @@ TEST(GlooFaultTest, SurvivorsNameAKilledRank) {
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
       const auto victim = static_cast<std::int64_t>(random() % kSize);
       processes.signal(victim, SIGKILL);
-      const auto gone_at = since_begin(processes);
+      const auto gone_at = processes.since_begin();
       const auto results = processes.finish(gone_at + kEnded + milliseconds(3000));
       SCOPED_TRACE(concat("kill ", kill, " of rank ", victim, '\n', outputs_of(results)));
       expect_survivors_say(results, victim, gone_at,
@@ -121,17 +117,23 @@ TEST(GlooFaultTest, SurvivorsNameARankThatEndsInAnotherWay) {
   };
   for (const auto& ending : endings) {
     SCOPED_TRACE(ending.name);
-    FaultyJob job(3, [&](World& world) {
-      for (std::int64_t round = 0; round < 5; ++round) work_once(world.group(), round);
-      if (world.rank() == 1) return ending.end();
-      work_forever(world);
-    });
-    const auto results = job.processes().finish(milliseconds(15'000));
-    expect_survivors_say(results, 1, milliseconds(11'000),
+    // A busy machine may take a second to end a process. That is far from this limit, so who throws long
+    // before it has noticed and not waited.
+    const WorldOptions options = patient_options();
+    FaultyJob job(
+        3,
+        [&](World& world) {
+          for (std::int64_t round = 0; round < 5; ++round) work_once(world.group(), round);
+          if (world.rank() == 1) return ending.end();
+          work_forever(world);
+        },
+        options);
+    const auto results = job.processes().finish(milliseconds(40'000));
+    expect_survivors_say(results, 1, milliseconds(30'000),
                          {ending.words, "in all_reduce(float32[100]"});
     EXPECT_FALSE(results[1].overdue);
     for (const std::size_t rank : {0, 2}) {
-      EXPECT_LT(noticed_after(results[rank]), milliseconds(1500)) << outputs_of(results);
+      EXPECT_LT(noticed_after(results[rank]), options.timeout / 2) << outputs_of(results);
     }
   }
 }
@@ -159,7 +161,7 @@ TEST(GlooFaultTest, AStoppedRankIsNamed) {
   Processes& processes = job.processes();
   ASSERT_TRUE(processes.wait_for_output("ready", milliseconds(20'000)));
   processes.signal(1, SIGSTOP);
-  const auto gone_at = since_begin(processes);
+  const auto gone_at = processes.since_begin();
   const auto results = processes.finish(gone_at + kEnded + milliseconds(1000));
   expect_survivors_say(results, 1, gone_at, {"rank 1 did not come (process ", "is stopped)"});
 }
@@ -176,12 +178,17 @@ TEST(GlooFaultTest, ASlowRankIsNotBlamed) {
       short_options());
 }
 
-TEST(GlooFaultTest, CallsOnDifferentGroupsAreNamedAfterTheTimeLimit) {
-  FaultyJob job(3, [](World& world) {
-    if (world.rank() < 2) work_once(world.group({0, 1}, "pair"), 0);
-    const Group group = world.rank() == 1 ? world.group({0, 1}) : world.group();
-    work_once(group, 1);
-  });
+TEST(GlooFaultTest, CallsOnDifferentGroupsAreNamedAfterTheTimeLimitWithoutChecks) {
+  WorldOptions options = short_options();
+  options.check = false;
+  FaultyJob job(
+      3,
+      [](World& world) {
+        if (world.rank() < 2) work_once(world.group({0, 1}, "pair"), 0);
+        const Group group = world.rank() == 1 ? world.group({0, 1}) : world.group();
+        work_once(group, 1);
+      },
+      options);
   const auto results = job.processes().finish(milliseconds(20'000));
   expect_survivors_say(results, 1, milliseconds(10'000), {": rank 1 "});
   // Who gives up first may have said so when the others do.
@@ -275,8 +282,7 @@ TEST(GlooFaultTest, AMessageFromAnotherPeerThanExpectedIsNamedAfterTheTimeLimit)
   const auto results = job.processes().finish(milliseconds(20'000));
   EXPECT_THAT(
       results[0].output,
-      ContainsRegex(
-          "rank 1 failed( in recv\\(float32\\[4\\], from rank 2, tag 0\\)|: recv on group)"));
+      ContainsRegex("rank 1 failed( in recv\\(float32\\[4\\], from rank 2\\)|: recv on group)"));
   EXPECT_THAT(results[1].output, HasSubstr("rank 2 did not come"));
   EXPECT_EQ(results[0].status, 1);
   EXPECT_EQ(results[1].status, 1);

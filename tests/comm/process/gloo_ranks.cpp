@@ -23,6 +23,13 @@ WorldOptions patient_options() {
   return options;
 }
 
+detail::Rendezvous at_port(std::uint16_t port) {
+  detail::Rendezvous rendezvous;
+  rendezvous.address = "127.0.0.1";
+  rendezvous.port = port;
+  return rendezvous;
+}
+
 int run_gloo_rank(std::int64_t rank, std::int64_t size, const detail::Rendezvous& rendezvous,
                   const WorldOptions& options, const RankFunction& fn) {
   at::set_num_threads(1);
@@ -47,6 +54,12 @@ GlooJob::GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& 
     : processes_(size, [this, size, fn, options](std::int64_t rank) {
         detail::Rendezvous rendezvous;
         rendezvous.file = folder_.path() + "/store";
+        return run_gloo_rank(rank, size, rendezvous, options, fn);
+      }) {}
+
+GlooJob::GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& options,
+                 const detail::Rendezvous& rendezvous)
+    : processes_(size, [=](std::int64_t rank) {
         return run_gloo_rank(rank, size, rendezvous, options, fn);
       }) {}
 

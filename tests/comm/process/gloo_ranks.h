@@ -17,16 +17,21 @@ using RankFunction = std::function<void(World&)>;
 /// That of worlds in which nothing should take long: 20 s.
 [[nodiscard]] WorldOptions patient_options();
 
+/// Where ranks meet at a port of loopback, which rank 0 serves.
+[[nodiscard]] detail::Rendezvous at_port(std::uint16_t port);
+
 /// Runs `fn` as a rank of a gloo world, as `launch` would: prints what it throws, and returns 1
 /// then, or when an expectation of GoogleTest failed in it.
 int run_gloo_rank(std::int64_t rank, std::int64_t size, const detail::Rendezvous& rendezvous,
                   const WorldOptions& options, const RankFunction& fn);
 
-/// Processes of a gloo world that meet in a file of their own, and run `fn`.
+/// Processes of a gloo world that meet in a file of their own, or where they are told, and run `fn`.
 class GlooJob {
  public:
   GlooJob(std::int64_t size, const RankFunction& fn,
           const WorldOptions& options = patient_options());
+  GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& options,
+          const detail::Rendezvous& rendezvous);
 
   [[nodiscard]] Processes& processes() { return processes_; }
   /// Expects all of them to return in time.

@@ -20,13 +20,6 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-detail::Rendezvous at_port(std::uint16_t port) {
-  detail::Rendezvous rendezvous;
-  rendezvous.address = "127.0.0.1";
-  rendezvous.port = port;
-  return rendezvous;
-}
-
 /// One process that asks to be a rank of a world.
 struct Applicant {
   std::int64_t rank;

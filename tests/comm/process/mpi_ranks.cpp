@@ -15,10 +15,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 
+#include "comm/process/deadlock_cases.h"
 #include "comm/process/fault_work.h"
-#include "comm/process/mismatch_cases.h"
 #include "comm/process/sample_cases.h"
 #include "comm/process/transport_cases.h"
+#include "comm/process/untouched_cases.h"
 #include "tessera/base/concat.h"
 #include "tessera/comm/c10d/engines.h"
 #include "tessera/comm/collectives.h"
@@ -90,12 +91,6 @@ void find_mismatches(World& world, std::size_t first) {
   report_verdict(world, "mismatches");
 }
 
-void check_samples(World& world, std::uint64_t first) {
-  check_redistributions(world, first, kRedistributions);
-  check_collectives(world, first, kCollectives);
-  check_gradients_and_traffic(world);
-}
-
 /// Works until told to end, in one of several ways, on rank 1.
 void end_early(World& world, const std::function<void()>& end) {
   for (std::int64_t round = 0; round < 5; ++round) work_once(world.group(), round);
@@ -144,12 +139,12 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
       {"beyond_ints", check_beyond_ints},
       {"groups", check_groups},
       {"mismatches", [=](World& world) { find_mismatches(world, number); }},
-      {"wrong_groups",
+      {"deadlocks",
        [=](World& world) {
-         check_wrong_groups(all_group_pairs_of(world.size()), number, all_collectives().size() / 2);
-         report_verdict(world, "wrong groups");
+         check_deadlocks(all_group_pairs_of(world.size()), number);
+         report_verdict(world, "deadlocks");
        }},
-      {"samples", [=](World& world) { check_samples(world, number); }},
+      {"samples", check_all_samples},
       {"work", work_forever},
       {"throws",
        [](World& world) { end_early(world, [] { throw std::runtime_error("no more data"); }); }},
@@ -158,6 +153,7 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
       {"kills_itself", [](World& world) { end_early(world, [] { std::raise(SIGKILL); }); }},
       {"never_comes",
        [](World& world) {
+         work_once(world.group(), 0);
          if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
          work_forever(world);
        }},
@@ -166,6 +162,14 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
          if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
          work_once(world.group({2, 1, 0}, "turned"), 0);
        }},
+      {"untouched",
+       [](World& world) {
+         check_outputs_untouched(world);
+         barrier(world.group());
+         report_verdict(world, "untouched");
+       }},
+      {"two_threads", check_two_threads},
+      {"slow_on_groups", [=](World& world) { check_slow_ranks(world, number); }},
       {"slow",
        [](World& world) {
          for (std::int64_t round = 0; round < world.size(); ++round) {
@@ -192,8 +196,8 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
 
 /// Short where ranks are to be missed.
 std::chrono::seconds timeout_of(const std::string& name) {
-  const std::set<std::string> patient = {"beyond_ints", "everything", "groups",
-                                         "mismatches",  "moves",      "samples"};
+  const std::set<std::string> patient = {"beyond_ints", "deadlocks", "everything", "groups",
+                                         "mismatches",  "moves",     "samples",    "untouched"};
   return std::chrono::seconds(patient.contains(name) ? 20 : 2);
 }
 

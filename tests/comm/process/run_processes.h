@@ -37,6 +37,10 @@ class Processes {
 
   void signal(std::int64_t rank, int signal);
   [[nodiscard]] Clock::time_point begin() const { return begin_; }
+  /// How long ago that was.
+  [[nodiscard]] std::chrono::milliseconds since_begin() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin_);
+  }
 
   /// Reads what the processes write until `text` has come from all of them; false after the limit.
   bool wait_for_output(const std::string& text, std::chrono::milliseconds limit);

@@ -9,7 +9,7 @@ namespace tessera::test {
 // Random calls of the public functions, for all ranks of a world of at least two to make together:
 // each compares what it got with what follows from everybody's inputs, by expectations of GoogleTest.
 
-/// So many of both on each of three numbers of ranks: 5,010 programs on every engine of processes.
+/// So many of both on each of three numbers of ranks: 5,010 programs on every engine.
 inline constexpr std::uint64_t kRedistributions = 1'400;
 inline constexpr std::uint64_t kCollectives = 270;
 
@@ -22,6 +22,9 @@ void check_collectives(World& world, std::uint64_t first, std::uint64_t count);
 
 /// Gradients through collectives, and what `CommDebugMode` counts of them.
 void check_gradients_and_traffic(World& world);
+
+/// All of these, with seeds that follow from the number of ranks: the same programs on every engine.
+void check_all_samples(World& world);
 
 /// On four ranks, the halves of a mesh call redistributions of different shapes that both take two
 /// steps: expects an error that shows both on every rank. The group of all ranks has failed then.

@@ -9,16 +9,6 @@
 namespace tessera::detail {
 namespace {
 
-/// FNV-1a: the same in every process and build, which std::hash need not be.
-std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
-  std::uint64_t hash = seed;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3ULL;
-  }
-  return hash;
-}
-
 /// Between the call and the claims.
 constexpr char kClaims = '\n';
 
@@ -28,9 +18,18 @@ std::string call_of(const Fingerprint& fingerprint) {
 
 }  // namespace
 
+std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
+  std::uint64_t hash = seed;
+  for (const char c : text) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001b3ULL;
+  }
+  return hash;
+}
+
 CheckRecord make_record(const Fingerprint& fingerprint, std::uint64_t sequence, std::size_t length,
                         const Claims& claims) {
-  std::uint64_t hash = hash_text(fingerprint.op, 0xcbf29ce484222325ULL);
+  std::uint64_t hash = hash_text(fingerprint.op);
   hash = hash_text("(", hash);
   hash = hash_text(fingerprint.arguments, hash);
   return {static_cast<std::int64_t>(hash), static_cast<std::int64_t>(sequence),

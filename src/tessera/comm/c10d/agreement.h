@@ -5,11 +5,17 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/comm/transport.h"
 
 namespace tessera::detail {
+
+/// FNV-1a: the same in every process and build, which std::hash need not be. What comes before it can be
+/// its seed.
+[[nodiscard]] std::uint64_t hash_text(std::string_view text,
+                                      std::uint64_t seed = 0xcbf29ce484222325ULL);
 
 /// What the members of a group compare before data moves, as numbers of a fixed size, so that the
 /// comparison itself cannot be mismatched.

@@ -1,6 +1,8 @@
 #include "tessera/comm/c10d/group_watch.h"
 
+#include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "tessera/base/concat.h"
 #include "tessera/comm/comm_error.h"
@@ -23,11 +25,12 @@ std::string first_line_of(const std::string& words) { return words.substr(0, wor
 std::string WatchedCall::to_string() const { return concat(op, '(', arguments, ')'); }
 
 GroupWatch::GroupWatch(std::string name, std::vector<std::int64_t> ranks, Milliseconds timeout,
-                       std::shared_ptr<Peers> peers)
+                       bool is_compared, std::shared_ptr<Peers> peers)
     : name_(std::move(name)),
       ranks_(std::move(ranks)),
-      key_(concat('{', joined(ranks_, ","), '}')),
+      key_(group_key(ranks_)),
       timeout_(timeout),
+      is_compared_(is_compared),
       peers_(std::move(peers)) {}
 
 bool GroupWatch::has_failed() const {
@@ -44,42 +47,56 @@ void GroupWatch::check_usable(const char* op) const {
 
 WatchedCall GroupWatch::begin(const char* op, std::string arguments) {
   check_usable(op);
-  WatchedCall call{op, std::move(arguments), std::nullopt};
+  WatchedCall call{.op = op, .arguments = std::move(arguments)};
   call.number = peers_->count_call(key_);
   return call;
 }
 
-WatchedCall GroupWatch::begin_with_peer(const char* op, std::string arguments,
-                                        std::int64_t peer) const {
+WatchedCall GroupWatch::begin(const WatchedMessage& message, std::string arguments) {
+  const char* op = message.is_send ? "send" : "recv";
   check_usable(op);
-  return {op, std::move(arguments), peer};
+  WatchedCall call{.op = op, .arguments = std::move(arguments), .peer = message.peer};
+  if (!message.is_compared) return call;
+  const std::int64_t from = message.is_send ? peers_->rank() : message.peer;
+  const std::int64_t to = message.is_send ? message.peer : peers_->rank();
+  const std::string key = concat(key_, from, '>', to, '#', message.tag);
+  call.peer_key = key + (message.is_send ? 'r' : 's');
+  call.number = peers_->count_message(key + (message.is_send ? 's' : 'r'));
+  return call;
 }
 
 bool GroupWatch::is_hopeless(const WatchedCall& call, Milliseconds waited) {
-  const Findings findings = look(call, /*has_failed=*/false);
-  if (!findings.culprits.empty() || findings.has_fellows) return true;
-  // Whoever waits for this rank elsewhere will want to know where it is.
-  if (!posted_waiting_ && waited > timeout_ / 2) {
-    posted_waiting_ = true;
-    peers_->post_waiting(status_in(call), key_, call.number);
+  if (waited >= std::min(kSuspicion, timeout_ / 4)) {
+    // Whoever waits for this rank elsewhere will want to know where it is.
+    if (!std::exchange(posted_waiting_, true)) peers_->post_waiting(status_in(call));
+    if (is_compared_ && call.number > 0) deadlock_ = peers_->find_deadlock().value_or("");
+    if (!deadlock_.empty()) return true;
   }
-  return false;
+  const Findings findings = look(call, /*has_failed=*/false);
+  return !findings.culprits.empty() || findings.has_fellows;
 }
 
 RankStatus GroupWatch::status_in(const WatchedCall& call) const {
   RankStatus status;
   status.group = name_;
   status.call = call.to_string();
+  const auto only = call.peer ? std::vector{*call.peer} : ranks_;
+  status.awaited = {only, key_of(call), call.number};
   return status;
 }
 
+const std::string& GroupWatch::key_of(const WatchedCall& call) const {
+  return call.peer ? call.peer_key : key_;
+}
+
 void GroupWatch::end_wait() {
-  if (posted_waiting_) peers_->post_waiting(RankStatus(), key_, 0);
-  posted_waiting_ = false;
+  deadlock_.clear();
+  if (std::exchange(posted_waiting_, false)) peers_->post_going_on();
 }
 
 void GroupWatch::fail(const WatchedCall& call, const std::string& engine_words) {
   check_usable(call.op);
+  if (!deadlock_.empty()) fail_because(call, deadlock_);
   peers_->post_failed(status_in(call), key_);
   fail_because(call, explain(search(call), call, first_line_of(engine_words)));
 }
@@ -88,6 +105,7 @@ void GroupWatch::fail_because(const WatchedCall& call, const std::string& reason
   RankStatus status = status_in(call);
   status.reason = reason;
   peers_->post_failed(status, key_);
+  posted_waiting_ = false;
   // What this rank knows must be out before its process may end.
   peers_->board().refresh(Milliseconds(100));
   {
@@ -129,24 +147,32 @@ void GroupWatch::look_at(std::int64_t rank, const WatchedCall& call, bool has_fa
   const ProcessIdentity& process = peers_->process(rank);
   const Liveness liveness = liveness_of(process);
   const auto status = peers_->board().latest(rank);
+  const auto has_called = [&](const RankStatus& said) {
+    return call.number > 0 && calls_on(said.calls, key_of(call)).value_or(0) >= call.number;
+  };
   // Who has left may have made this call before, so that what it sent is still on its way.
-  const bool may_have_called =
-      !has_failed && status && (call.peer || calls_on(status->calls, key_) >= call.number);
+  const bool may_have_called = !has_failed && status && (call.peer || has_called(*status));
   if (status && names_group(status->failed_groups, key_)) {
     findings.has_fellows = true;
     std::string words = concat("rank ", rank, " failed");
     if (!status->call.empty()) words += concat(" in ", status->call);
     const std::string why = concat(words, ": ", status->reason);
     if (!status->reason.empty()) findings.fellows.push_back(why);
+    // Who found that nobody can go on knows more than who waits.
+    const auto deadlock = decode_deadlock(status->deadlock);
+    if (deadlock && deadlock->text == status->reason) {
+      findings.culprits.push_back(why);
+      return;
+    }
     // One that has left since then says why, but not in which call.
     if (call.peer) findings.culprits.push_back(status->call.empty() ? why : words);
   } else if (status && status->kind == RankStatus::Kind::left && !may_have_called) {
     findings.culprits.push_back(status->reason.empty()
                                     ? concat("rank ", rank, " has returned without calling it")
                                     : concat("rank ", rank, " failed: ", status->reason));
-  } else if (status && status->kind == RankStatus::Kind::waiting && call.number > 0 &&
-             calls_on(status->calls, key_) == call.number && liveness == Liveness::running) {
-    // It waits in the same call, and so has come.
+  } else if (status && status->kind == RankStatus::Kind::waiting && has_called(*status) &&
+             liveness == Liveness::running) {
+    // It waits in the same call, or a later one, and so has come.
   } else if (liveness == Liveness::ended) {
     findings.has_unexplained = true;
     findings.culprits.push_back(

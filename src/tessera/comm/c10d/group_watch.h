@@ -19,8 +19,10 @@ struct WatchedCall {
   /// As the user sees them; empty when checks are off.
   std::string arguments;
   /// The only rank that it waits for; otherwise it waits for all members.
-  std::optional<std::int64_t> peer;
-  /// How many calls were begun on the group, this one included; 0 when it does not count.
+  std::optional<std::int64_t> peer = std::nullopt;
+  /// What the peer counts its side of the message by; otherwise calls are counted by the group.
+  std::string peer_key = {};
+  /// How many such calls were begun, this one included; 0 when it does not count.
   std::int64_t number = 0;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
 
@@ -28,12 +30,23 @@ struct WatchedCall {
   [[nodiscard]] std::string to_string() const;
 };
 
+/// A message between two members.
+struct WatchedMessage {
+  bool is_send = false;
+  /// The other one's rank.
+  std::int64_t peer = 0;
+  std::int64_t tag = 0;
+  /// Both sides are compared first, so that neither can go on without the other.
+  bool is_compared = false;
+};
+
 /// Watches the members of a group while calls wait for them, and finds out who is to blame when one
 /// fails. A group that failed stays failed.
 class GroupWatch {
  public:
+  /// `is_compared` when calls are: see Note [Deadlocks between processes].
   GroupWatch(std::string name, std::vector<std::int64_t> ranks, std::chrono::milliseconds timeout,
-             std::shared_ptr<Peers> peers);
+             bool is_compared, std::shared_ptr<Peers> peers);
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::vector<std::int64_t>& ranks() const { return ranks_; }
@@ -42,12 +55,11 @@ class GroupWatch {
 
   /// Counts a call that all members make. Throws `CommError` when the group has failed before.
   [[nodiscard]] WatchedCall begin(const char* op, std::string arguments = {});
-  /// The same for a call that waits for one member only.
-  [[nodiscard]] WatchedCall begin_with_peer(const char* op, std::string arguments,
-                                            std::int64_t peer) const;
+  /// The same for one side of a message.
+  [[nodiscard]] WatchedCall begin(const WatchedMessage& message, std::string arguments);
 
   /// To be called from time to time while a call waits. Returns true when somebody cannot come any
-  /// more: it has ended, left, or failed in this group.
+  /// more: it has ended, left, or failed in this group, or waits for the calling rank.
   [[nodiscard]] bool is_hopeless(const WatchedCall& call, std::chrono::milliseconds waited);
   /// To be called when a call that `is_hopeless` has seen is complete.
   void end_wait();
@@ -59,6 +71,8 @@ class GroupWatch {
   [[noreturn]] void fail_because(const WatchedCall& call, const std::string& reason);
 
   static constexpr std::chrono::milliseconds kGrace{600};
+  /// After waiting so long, or a quarter of the time limit, a call tells the others.
+  static constexpr std::chrono::milliseconds kSuspicion{500};
   /// How often a waiting call should look around.
   static constexpr std::chrono::milliseconds kLookInterval{50};
 
@@ -77,6 +91,7 @@ class GroupWatch {
   };
 
   [[nodiscard]] RankStatus status_in(const WatchedCall& call) const;
+  [[nodiscard]] const std::string& key_of(const WatchedCall& call) const;
   [[nodiscard]] Findings look(const WatchedCall& call, bool has_failed) const;
   void look_at(std::int64_t rank, const WatchedCall& call, bool has_failed,
                Findings& findings) const;
@@ -89,8 +104,11 @@ class GroupWatch {
   std::vector<std::int64_t> ranks_;
   std::string key_;
   std::chrono::milliseconds timeout_;
+  bool is_compared_;
   std::shared_ptr<Peers> peers_;
   bool posted_waiting_ = false;
+  /// In words, once one is found.
+  std::string deadlock_;
   mutable std::mutex mutex_;
   std::string failure_;
 };

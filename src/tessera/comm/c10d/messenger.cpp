@@ -159,14 +159,14 @@ PendingPtr Messenger::receive(const at::Tensor& data, std::int64_t from, std::in
 
 PendingPtr Messenger::start(const at::Tensor& data, std::int64_t peer, std::int64_t tag,
                             bool is_send) {
-  const char* op = is_send ? "send" : "recv";
   TESSERA_INTERNAL_CHECK(tag >= 0 && tag <= kLargestTag, "tag ", tag, " has not been checked");
   const auto arguments = std::exchange(announced_, std::nullopt);
   const auto& ranks = channel_->watch().ranks();
   const std::int64_t peer_rank = ranks[static_cast<std::size_t>(peer)];
-  const std::string shown = concat(arguments.value_or(""), is_send ? ", to" : ", from", " rank ",
-                                   peer_rank, ", tag ", tag);
-  WatchedCall call = channel_->watch().begin_with_peer(op, shown, peer_rank);
+  const std::string shown = concat(arguments.value_or(concat("tag ", tag)),
+                                   is_send ? ", to rank " : ", from rank ", peer_rank);
+  WatchedCall call =
+      channel_->watch().begin({is_send, peer_rank, tag, arguments.has_value()}, shown);
   const at::Tensor moved = moved_view(data).data;
   const int engine_tag = static_cast<int>(tag) * kTags;
   if (!arguments && channel_->traits().polls_messages) {

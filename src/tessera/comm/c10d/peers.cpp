@@ -1,16 +1,27 @@
 #include "tessera/comm/c10d/peers.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <thread>
 
 #include "tessera/base/concat.h"
+#include "tessera/comm/c10d/agreement.h"
 
 namespace tessera::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
+
+/// What a rank posts should stay short; who uses many tags has the time limit.
+constexpr std::size_t kMostKindsOfMessages = 256;
+
+/// After so many calls news are taken in, should nobody wait long enough to look at them.
+constexpr std::int64_t kCallsBetweenNews = 64;
+
+/// Each rank asks after all others at most so often, all together not more than 20,000 times a second.
+Milliseconds roll_interval(std::int64_t ranks) {
+  return std::max(Milliseconds(200), Milliseconds(ranks * ranks / 20));
+}
 
 }  // namespace
 
@@ -22,18 +33,39 @@ const ProcessIdentity& Peers::process(std::int64_t rank) const {
   return processes_[static_cast<std::size_t>(rank)];
 }
 
-std::int64_t Peers::count_call(const std::string& group_key) {
+std::int64_t Peers::count_call(const std::string& key) {
   const std::lock_guard lock(mutex_);
-  return ++calls_[group_key];
+  const std::int64_t number = ++calls_[key];
+  if (number % kCallsBetweenNews == 0) board_->take_in();
+  return number;
+}
+
+std::int64_t Peers::count_message(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto [entry, is_new] = calls_.try_emplace(key, 0);
+  if (is_new && kinds_of_messages_ == kMostKindsOfMessages) {
+    calls_.erase(entry);
+    calls_[kUncounted] = 1;
+    return 0;
+  }
+  if (is_new) ++kinds_of_messages_;
+  return ++entry->second;
+}
+
+RankStatus Peers::with_counts(RankStatus status) const {
+  status.failed_groups = failed_groups_;
+  status.deadlock = deadlock_;
+  for (const auto& [key, count] : calls_) status.calls += concat(key, '=', count, ';');
+  return status;
 }
 
 void Peers::post_failed(RankStatus status, const std::string& group_key) {
   const std::lock_guard lock(mutex_);
   if (!names_group(failed_groups_, group_key)) failed_groups_ += group_key;
   if (first_failure_.empty()) first_failure_ = status.reason;
+  waiting_ = {};
   status.kind = RankStatus::Kind::failed;
-  status.failed_groups = failed_groups_;
-  board_->post(status);
+  board_->post(with_counts(std::move(status)));
 }
 
 void Peers::post_left(const std::string& reason) {
@@ -41,17 +73,51 @@ void Peers::post_left(const std::string& reason) {
   RankStatus status;
   status.kind = RankStatus::Kind::left;
   status.reason = reason;
-  status.failed_groups = failed_groups_;
-  for (const auto& [key, count] : calls_) status.calls += concat(key, '=', count, ';');
-  board_->post(status);
+  board_->post(with_counts(std::move(status)));
 }
 
-void Peers::post_waiting(RankStatus status, const std::string& group_key, std::int64_t number) {
+void Peers::post_waiting(RankStatus status) {
   const std::lock_guard lock(mutex_);
   status.kind = RankStatus::Kind::waiting;
-  status.failed_groups = failed_groups_;
-  if (number > 0) status.calls = concat(group_key, '=', number, ';');
-  board_->post(status);
+  status.wait = ++waits_;
+  waiting_ = with_counts(std::move(status));
+  board_->post(waiting_);
+}
+
+void Peers::post_going_on() {
+  const std::lock_guard lock(mutex_);
+  waiting_ = {};
+  board_->post(with_counts({}));
+}
+
+std::vector<std::optional<RankStatus>> Peers::all_statuses() const {
+  std::vector<std::optional<RankStatus>> all;
+  for (std::int64_t rank = 0; rank < size(); ++rank) {
+    all.push_back(rank == rank_ ? waiting_ : board_->latest(rank));
+  }
+  return all;
+}
+
+std::optional<std::string> Peers::find_deadlock() {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  if (now >= next_roll_) {
+    next_roll_ = now + roll_interval(size());
+    board_->call_roll();
+  }
+  const auto statuses = all_statuses();
+  for (const auto& status : statuses) {
+    if (!status) continue;
+    const auto told = decode_deadlock(status->deadlock);
+    if (told && told->concerns(rank_, waiting_.wait)) return note_deadlock(*told);
+  }
+  const auto found = detail::find_deadlock(rank_, statuses);
+  return found ? std::optional(note_deadlock(*found)) : std::nullopt;
+}
+
+std::string Peers::note_deadlock(const Deadlock& deadlock) {
+  deadlock_ = encode(deadlock);
+  return deadlock.text;
 }
 
 std::string Peers::first_failure() const {
@@ -80,14 +146,15 @@ void Peers::wait_until_alone(Milliseconds limit, Milliseconds unseen_limit) {
   }
 }
 
-bool names_group(const std::string& failed_groups, const std::string& group_key) {
-  return failed_groups.find(group_key) != std::string::npos;
+std::string group_key(const std::vector<std::int64_t>& ranks) {
+  constexpr std::size_t kShort = 16;
+  const std::string all = joined(ranks, ",");
+  if (ranks.size() <= kShort) return concat('{', all, '}');
+  return concat('{', ranks.size(), " ranks, ", hash_text(all), '}');
 }
 
-std::int64_t calls_on(const std::string& calls, const std::string& group_key) {
-  const std::string entry = concat(group_key, '=');
-  const auto place = calls.find(entry);
-  return place == std::string::npos ? 0 : std::atoll(calls.c_str() + place + entry.size());
+bool names_group(const std::string& failed_groups, const std::string& group_key) {
+  return failed_groups.find(group_key) != std::string::npos;
 }
 
 }  // namespace tessera::detail

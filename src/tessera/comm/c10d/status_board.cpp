@@ -1,8 +1,10 @@
 #include "tessera/comm/c10d/status_board.h"
 
 #include <array>
+#include <charconv>
 
 #include "tessera/base/check.h"
+#include "tessera/base/concat.h"
 
 namespace tessera::detail {
 namespace {
@@ -17,9 +19,28 @@ void append_field(std::string& text, std::string_view field) {
 
 std::string take_field(std::string_view& rest) {
   const auto end = rest.find(kSeparator);
-  const std::string field(rest.substr(0, end));
+  std::string field(rest.substr(0, end));
   rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
   return field;
+}
+
+std::vector<std::int64_t> parse_numbers(const std::string& text) {
+  std::vector<std::int64_t> numbers;
+  const char* const end = text.data() + text.size();
+  for (const char* next = text.data(); next < end; ++next) {
+    std::int64_t number = 0;
+    const auto read = std::from_chars(next, end, number);
+    TESSERA_INTERNAL_CHECK(read.ec == std::errc(), "'", text, "' is no list of numbers");
+    numbers.push_back(number);
+    next = read.ptr;
+  }
+  return numbers;
+}
+
+std::int64_t take_number(std::string_view& rest) {
+  const auto numbers = parse_numbers(take_field(rest));
+  TESSERA_INTERNAL_CHECK(numbers.size() == 1, "a status without a number cannot be read");
+  return numbers.front();
 }
 
 }  // namespace
@@ -32,6 +53,11 @@ std::string encode(const RankStatus& status) {
   append_field(text, status.reason);
   append_field(text, status.failed_groups);
   append_field(text, status.calls);
+  append_field(text, std::to_string(status.wait));
+  append_field(text, joined(status.awaited.ranks, ","));
+  append_field(text, status.awaited.key);
+  append_field(text, std::to_string(status.awaited.number));
+  append_field(text, status.deadlock);
   return text;
 }
 
@@ -49,6 +75,11 @@ RankStatus decode_status(std::string_view text) {
   status.reason = take_field(rest);
   status.failed_groups = take_field(rest);
   status.calls = take_field(rest);
+  status.wait = take_number(rest);
+  status.awaited.ranks = parse_numbers(take_field(rest));
+  status.awaited.key = take_field(rest);
+  status.awaited.number = take_number(rest);
+  status.deadlock = take_field(rest);
   return status;
 }
 

@@ -28,6 +28,8 @@ std::string status_key(std::int64_t rank) { return concat("status/", rank); }
 
 /// Shared with the thread, which outlives the board when the store does not answer.
 struct StoreBoard::State {
+  using Statuses = std::vector<std::optional<RankStatus>>;
+
   std::unique_ptr<KeyStore> store;
   std::int64_t rank;
   std::string server;
@@ -37,27 +39,30 @@ struct StoreBoard::State {
   std::condition_variable progress;
   std::deque<RankStatus> outgoing;
   bool wanted = false;
+  bool wants_waiting = false;
   bool stop = false;
   bool ended = false;
   /// How many rounds have begun and are complete.
   std::uint64_t begun = 0;
   std::uint64_t completed = 0;
-  std::vector<std::optional<RankStatus>> statuses;
+  Statuses statuses;
   std::string trouble;
 
   /// What one round found; owned by the thread.
   bool alarmed = false;
 
-  /// Tells the store what was posted, and reads what the others posted. Called without the lock.
-  std::vector<std::optional<RankStatus>> exchange(const std::deque<RankStatus>& posts) {
+  /// Tells the store what was posted, and reads what the others posted; nothing when there is no
+  /// need to. Called without the lock.
+  std::optional<Statuses> exchange(const std::deque<RankStatus>& posts, bool reads_waiting) {
     for (const auto& status : posts) {
       store->set(status_key(rank), encode(status));
       if (status.kind != RankStatus::Kind::waiting) store->add(kAlarm, 1);
     }
     // While nobody raises the alarm, one question is enough.
     alarmed = alarmed || store->find(kAlarm).has_value();
-    std::vector<std::optional<RankStatus>> found(statuses.size());
-    for (std::size_t i = 0; alarmed && i < found.size(); ++i) {
+    if (!alarmed && !reads_waiting) return std::nullopt;
+    Statuses found(statuses.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
       if (static_cast<std::int64_t>(i) == rank) continue;
       if (const auto text = store->find(status_key(static_cast<std::int64_t>(i)))) {
         found[i] = decode_status(*text);
@@ -93,12 +98,13 @@ void StoreBoard::serve(const std::shared_ptr<State>& state) {
     if (state->outgoing.empty() && state->stop) break;
     const auto posts = std::exchange(state->outgoing, {});
     state->wanted = false;
+    const bool reads_waiting = std::exchange(state->wants_waiting, false);
     ++state->begun;
     lock.unlock();
-    std::vector<std::optional<RankStatus>> found;
+    std::optional<State::Statuses> found;
     std::string trouble;
     try {
-      found = state->exchange(posts);
+      found = state->exchange(posts, reads_waiting);
     } catch (const std::exception& error) {
       trouble = concat("the store that ", state->server, " serves cannot be reached");
     }
@@ -107,7 +113,7 @@ void StoreBoard::serve(const std::shared_ptr<State>& state) {
       state->trouble = trouble;
       break;
     }
-    state->statuses = std::move(found);
+    if (found) state->statuses = std::move(*found);
     ++state->completed;
     state->progress.notify_all();
     state->wake.wait_for(lock, kPollInterval,
@@ -128,6 +134,13 @@ std::optional<RankStatus> StoreBoard::latest(std::int64_t rank) {
   state_->wanted = true;
   state_->wake.notify_all();
   return state_->statuses[static_cast<std::size_t>(rank)];
+}
+
+void StoreBoard::call_roll() {
+  const std::lock_guard lock(state_->mutex);
+  state_->wanted = true;
+  state_->wants_waiting = true;
+  state_->wake.notify_all();
 }
 
 void StoreBoard::refresh(Milliseconds limit) {

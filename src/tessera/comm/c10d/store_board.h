@@ -22,6 +22,7 @@ class StoreBoard : public StatusBoard {
 
   void post(const RankStatus& status) override;
   std::optional<RankStatus> latest(std::int64_t rank) override;
+  void call_roll() override;
   void refresh(std::chrono::milliseconds limit) override;
   std::string trouble() override;
 

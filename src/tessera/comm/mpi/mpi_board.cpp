@@ -24,32 +24,32 @@ void MpiBoard::post(const RankStatus& status) {
   }
 }
 
-bool MpiBoard::receive() {
-  bool any = false;
+void MpiBoard::exchange() {
   while (!MpiRuntime::has_ended()) {
     int arrived = 0;
     MPI_Status envelope;
     MPI_Message message = MPI_MESSAGE_NULL;
     const int code =
         MPI_Improbe(MPI_ANY_SOURCE, kTag, runtime_->control(), &arrived, &message, &envelope);
-    if (code != MPI_SUCCESS || arrived == 0) return any;
+    if (code != MPI_SUCCESS || arrived == 0) break;
     int length = 0;
     MPI_Get_count(&envelope, MPI_CHAR, &length);
     std::string text(static_cast<std::size_t>(length), '\0');
-    if (MPI_Mrecv(text.data(), length, MPI_CHAR, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-      return any;
-    }
+    if (MPI_Mrecv(text.data(), length, MPI_CHAR, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
     statuses_[static_cast<std::size_t>(envelope.MPI_SOURCE)] = decode_status(text);
-    any = true;
   }
-  return any;
+  if (MpiRuntime::has_ended()) return;
+  letters_.remove_if([](Letter& letter) { return letter.sent.test(); });
+}
+
+void MpiBoard::take_in() {
+  const std::lock_guard lock(mutex_);
+  exchange();
 }
 
 std::optional<RankStatus> MpiBoard::latest(std::int64_t rank) {
   const std::lock_guard lock(mutex_);
-  receive();
-  if (!MpiRuntime::has_ended())
-    letters_.remove_if([](Letter& letter) { return letter.sent.test(); });
+  exchange();
   return statuses_[static_cast<std::size_t>(rank)];
 }
 
@@ -58,10 +58,7 @@ void MpiBoard::refresh(std::chrono::milliseconds limit) {
   constexpr std::chrono::milliseconds kQuiet{5};
   const auto end = std::chrono::steady_clock::now() + std::min(limit, kQuiet);
   while (std::chrono::steady_clock::now() < end) {
-    {
-      const std::lock_guard lock(mutex_);
-      receive();
-    }
+    take_in();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }

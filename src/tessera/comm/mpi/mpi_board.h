@@ -17,6 +17,9 @@ class MpiBoard : public StatusBoard {
 
   void post(const RankStatus& status) override;
   std::optional<RankStatus> latest(std::int64_t rank) override;
+  void take_in() override;
+  /// All are told anyway.
+  void call_roll() override {}
   void refresh(std::chrono::milliseconds limit) override;
   std::string trouble() override { return ""; }
 
@@ -29,8 +32,8 @@ class MpiBoard : public StatusBoard {
     MpiRequests sent;
   };
 
-  /// Takes in what has arrived; called with the lock.
-  bool receive();
+  /// Takes in what has arrived, and drops what has been sent; called with the lock.
+  void exchange();
 
   std::shared_ptr<MpiRuntime> runtime_;
   std::mutex mutex_;
