@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
 
 #include "tessera/base/check.h"
 #include "tessera/base/concat.h"
+#include "tessera/comm/wait_circle.h"
 
 namespace tessera::detail {
 namespace {
@@ -27,43 +27,19 @@ bool waits_for(Statuses statuses, std::int64_t rank, std::int64_t other) {
   if (awaited.number == 0) return false;
   const auto& ranks = awaited.ranks;
   if (std::find(ranks.begin(), ranks.end(), other) == ranks.end()) return false;
-  const auto made = calls_on(status_of(statuses, other).calls, awaited.key);
+  const auto& others = statuses[static_cast<std::size_t>(other)];
+  if (!others || others->kind != RankStatus::Kind::waiting) return false;
+  const auto made = calls_on(others->calls, awaited.key);
   return made && *made < awaited.number;
 }
 
-/// Whom each rank waits for, of those that wait for `rank` in the end.
-std::map<std::int64_t, std::int64_t> collect_waiting(std::int64_t rank, Statuses statuses) {
-  std::map<std::int64_t, std::int64_t> awaited_by;
-  std::vector<std::int64_t> found = {rank};
-  while (!found.empty()) {
-    const std::int64_t awaited = found.back();
-    found.pop_back();
-    for (std::int64_t other = 0; other < std::ssize(statuses); ++other) {
-      if (other == rank || awaited_by.contains(other)) continue;
-      if (!waits_for(statuses, other, awaited)) continue;
-      awaited_by[other] = awaited;
-      found.push_back(other);
-    }
+/// Whom a rank waits for, of those that said that they wait.
+std::vector<std::int64_t> awaited_by(Statuses statuses, std::int64_t rank) {
+  std::vector<std::int64_t> awaited;
+  for (std::int64_t other = 0; other < std::ssize(statuses); ++other) {
+    if (waits_for(statuses, rank, other)) awaited.push_back(other);
   }
-  return awaited_by;
-}
-
-std::string describe_wait(Statuses statuses, std::int64_t rank, std::int64_t awaited) {
-  const RankStatus& status = status_of(statuses, rank);
-  return concat("rank ", rank, " waits in ", status.call, " on group ", status.group, " for rank ",
-                awaited);
-}
-
-Deadlock describe_circle(std::vector<std::int64_t> circle, Statuses statuses) {
-  std::rotate(circle.begin(), std::min_element(circle.begin(), circle.end()), circle.end());
-  Deadlock deadlock;
-  std::vector<std::string> words;
-  for (std::size_t i = 0; i < circle.size(); ++i) {
-    deadlock.waits.emplace_back(circle[i], status_of(statuses, circle[i]).wait);
-    words.push_back(describe_wait(statuses, circle[i], circle[(i + 1) % circle.size()]));
-  }
-  deadlock.text = concat("deadlock, nobody can go on: ", joined(words, "; "));
-  return deadlock;
+  return awaited;
 }
 
 }  // namespace
@@ -96,16 +72,16 @@ std::optional<Deadlock> decode_deadlock(const std::string& text) {
 }
 
 std::optional<Deadlock> find_deadlock(std::int64_t rank, Statuses statuses) {
-  const auto awaited_by = collect_waiting(rank, statuses);
-  for (const auto& [other, awaited] : awaited_by) {
-    if (!waits_for(statuses, rank, other)) continue;
-    std::vector<std::int64_t> circle = {rank};
-    for (std::int64_t next = other; next != rank; next = awaited_by.at(next)) {
-      circle.push_back(next);
-    }
-    return describe_circle(std::move(circle), statuses);
-  }
-  return std::nullopt;
+  const auto circle =
+      find_wait_circle(rank, [&](std::int64_t waiting) { return awaited_by(statuses, waiting); });
+  if (circle.empty()) return std::nullopt;
+  Deadlock deadlock;
+  for (const auto each : circle) deadlock.waits.emplace_back(each, status_of(statuses, each).wait);
+  deadlock.text = describe_wait_circle(circle, [&](std::int64_t each) {
+    const RankStatus& status = status_of(statuses, each);
+    return WaitingCall{status.call, status.group};
+  });
+  return deadlock;
 }
 
 std::optional<std::int64_t> calls_on(const std::string& calls, const std::string& key) {

@@ -21,8 +21,9 @@
 // on without A; so the calls that B posted are all that it has made. If C posted that it waits for a
 // call that B has not made, then C waits still, and so on. Going back like that from A collects ranks
 // that wait now, all for A in the end; and if A itself waits for a call that one of those has not made,
-// none of them will ever go on. Nothing must be read twice or at the same time, and nobody is accused
-// because messages are slow.
+// none of them will ever go on (Note [Ranks that wait for each other]). Each step of a circle through A is
+// proven by the one behind it, so it does not matter in which direction it was found. Nothing must be read
+// twice or at the same time, and nobody is accused because messages are slow.
 //
 // That a rank cannot go on without all that it waits for is true of the exchange that compares calls,
 // and of messages that are compared. Of what follows it is not: the root of a broadcast need not wait
