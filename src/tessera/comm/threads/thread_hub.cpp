@@ -9,6 +9,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/concat.h"
+#include "tessera/comm/wait_circle.h"
 #include "tessera/comm/waiting.h"
 
 namespace tessera::detail {
@@ -59,8 +60,7 @@ std::string name_ranks(const std::vector<std::int64_t>& ranks) {
 
 std::string ThreadOp::call() const { return concat(name_, '(', arguments_, ')'); }
 
-ThreadHub::ThreadHub(std::int64_t size)
-    : ranks_(static_cast<std::size_t>(size)), running_(ranks_.size()) {}
+ThreadHub::ThreadHub(std::int64_t size) : ranks_(static_cast<std::size_t>(size)) {}
 
 std::shared_ptr<ThreadGroup> ThreadHub::group(const std::vector<std::int64_t>& ranks,
                                               const std::string& name) {
@@ -184,15 +184,15 @@ void ThreadHub::wait(ThreadGroup& group, const std::shared_ptr<ThreadSlot>& slot
 
 void ThreadHub::block(ThreadGroup& group, const std::shared_ptr<ThreadSlot>& slot,
                       std::int64_t rank, Lock& lock, Clock::time_point deadline) {
-  Rank& own = ranks_[static_cast<std::size_t>(rank)];
+  Rank& own = rank_of(rank);
   TESSERA_CHECK(own.status != Status::blocked, "wait: called on rank ", rank,
                 " while another thread of that rank waits on group ", own.group->name,
                 "; a rank communicates from one thread at a time: let the other one finish first");
-  set_status(own, Status::blocked);
+  own.status = Status::blocked;
   own.group = &group;
   own.slot = slot;
   fail_if_hopeless(own);
-  find_deadlock();
+  fail_if_in_circle(rank);
   const bool woken =
       own.wake.wait_until(lock, deadline, [&] { return own.status == Status::running; });
   if (woken) return;
@@ -202,21 +202,15 @@ void ThreadHub::block(ThreadGroup& group, const std::shared_ptr<ThreadSlot>& slo
                                     : concat(name_ranks(missing), " did not call it in time"));
 }
 
-void ThreadHub::set_status(Rank& rank, Status status) {
-  if (rank.status == Status::running) --running_;
-  if (status == Status::running) ++running_;
-  rank.status = status;
-}
-
 void ThreadHub::unblock(Rank& rank) {
-  set_status(rank, Status::running);
+  rank.status = Status::running;
   rank.slot.reset();
   rank.wake.notify_one();
 }
 
 void ThreadHub::wake_waiters(const ThreadSlot& slot) {
   for (const auto member : slot.ranks) {
-    Rank& rank = ranks_[static_cast<std::size_t>(member)];
+    Rank& rank = rank_of(member);
     if (rank.status == Status::blocked && rank.slot.get() == &slot) unblock(rank);
   }
 }
@@ -237,13 +231,12 @@ void ThreadHub::fail(std::int64_t rank, const std::string& what) {
 
 void ThreadHub::end_rank(std::int64_t rank, Status status, const std::string& why) {
   const Lock lock(mutex_);
-  Rank& own = ranks_[static_cast<std::size_t>(rank)];
-  set_status(own, status);
+  Rank& own = rank_of(rank);
+  own.status = status;
   own.failure = why;
   for (const auto& other : ranks_) {
     if (other.status == Status::blocked) fail_if_hopeless(other);
   }
-  find_deadlock();
 }
 
 /// Fails the wait of a blocked rank when it is for one that can no longer come.
@@ -252,29 +245,35 @@ void ThreadHub::fail_if_hopeless(const Rank& rank) {
   if (!why.empty()) fail_group(*rank.group, why);
 }
 
-/// When nobody is running and somebody waits, nobody ever will be again.
-void ThreadHub::find_deadlock() {
-  if (running_ > 0) return;
-  const std::string waits = describe_waits();
-  if (waits.empty()) return;
-  const std::string why = concat("deadlock, nobody can go on: ", waits);
-  for (auto& rank : ranks_) {
-    if (rank.status == Status::blocked) fail_group(*rank.group, why);
-  }
+/// Fails the waits of a rank that has just blocked and of those that it is in a circle with, if any: see
+/// Note [Ranks that wait for each other]. Ranks that wait awake may find that they need not block, and who
+/// has begun its part of a call and waits elsewhere is not missing.
+void ThreadHub::fail_if_in_circle(std::int64_t rank) {
+  if (rank_of(rank).status != Status::blocked) return;
+  const auto circle =
+      find_wait_circle(rank, [&](std::int64_t each) { return blocked_among_missing(each); });
+  if (circle.empty()) return;
+  const std::string why = describe_wait_circle(circle, [&](std::int64_t each) {
+    const Rank& waiting = rank_of(each);
+    const auto& members = waiting.slot->ranks;
+    const auto place = std::find(members.begin(), members.end(), each) - members.begin();
+    return WaitingCall{waiting.slot->members[static_cast<std::size_t>(place)]->call(),
+                       waiting.group->name};
+  });
+  for (const auto each : circle) fail_group(*rank_of(each).group, why);
 }
 
-std::string ThreadHub::describe_waits() const {
-  std::vector<std::string> waits;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
-    if (rank.status != Status::blocked) continue;
-    const auto& members = rank.slot->ranks;
-    const auto member = static_cast<std::size_t>(
-        std::find(members.begin(), members.end(), static_cast<std::int64_t>(i)) - members.begin());
-    waits.push_back(concat("rank ", i, " waits in ", rank.slot->ops[member]->call(), " on group ",
-                           rank.group->name, " for ", name_ranks(missing_ranks(*rank.slot))));
+/// Whom a blocked rank waits for, of those that are blocked themselves.
+std::vector<std::int64_t> ThreadHub::blocked_among_missing(std::int64_t rank) const {
+  const ThreadSlot& slot = *rank_of(rank).slot;
+  std::vector<std::int64_t> blocked;
+  for (std::size_t i = 0; i < slot.ops.size(); ++i) {
+    const bool is_missing = slot.ops[i] == nullptr;
+    if (is_missing && rank_of(slot.ranks[i]).status == Status::blocked) {
+      blocked.push_back(slot.ranks[i]);
+    }
   }
-  return joined(waits, "; ");
+  return blocked;
 }
 
 std::vector<std::int64_t> ThreadHub::missing_ranks(const ThreadSlot& slot) const {
@@ -288,7 +287,7 @@ std::vector<std::int64_t> ThreadHub::missing_ranks(const ThreadSlot& slot) const
 std::string ThreadHub::why_hopeless(const ThreadSlot& slot) const {
   for (std::size_t i = 0; i < slot.ops.size(); ++i) {
     if (slot.ops[i] != nullptr) continue;
-    const Rank& rank = ranks_[static_cast<std::size_t>(slot.ranks[i])];
+    const Rank& rank = rank_of(slot.ranks[i]);
     if (rank.status == Status::failed) {
       return concat("rank ", slot.ranks[i], " failed: ", rank.failure);
     }

@@ -127,9 +127,8 @@ struct ThreadGroup {
 /// Where the ranks of a world of threads meet. Everything is guarded by one lock, which is never
 /// held while data is copied.
 ///
-/// The hub knows who is blocked on what. When a rank waits for another that has returned or failed,
-/// or when all ranks wait for something that none of them can bring about any more, the waiting ones
-/// fail at once.
+/// The hub knows who is blocked on what. When a rank waits for another that has returned or failed, or
+/// when ranks wait for each other, the waiting ones fail at once, whatever the others do.
 class ThreadHub {
  public:
   explicit ThreadHub(std::int64_t size);
@@ -179,6 +178,12 @@ class ThreadHub {
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
 
+  [[nodiscard]] Rank& rank_of(std::int64_t number) {
+    return ranks_[static_cast<std::size_t>(number)];
+  }
+  [[nodiscard]] const Rank& rank_of(std::int64_t number) const {
+    return ranks_[static_cast<std::size_t>(number)];
+  }
   [[noreturn]] void throw_failure(const ThreadGroup& group, const ThreadOp& op, std::int64_t rank,
                                   Clock::duration elapsed) const;
   void check_usable(const ThreadGroup& group, const ThreadOp& op, std::int64_t rank) const;
@@ -191,18 +196,15 @@ class ThreadHub {
   void wake_waiters(const ThreadSlot& slot);
   void fail_group(ThreadGroup& group, const std::string& why);
   void end_rank(std::int64_t rank, Status status, const std::string& why);
-  void set_status(Rank& rank, Status status);
   void fail_if_hopeless(const Rank& rank);
-  void find_deadlock();
-  [[nodiscard]] std::string describe_waits() const;
+  void fail_if_in_circle(std::int64_t rank);
+  [[nodiscard]] std::vector<std::int64_t> blocked_among_missing(std::int64_t rank) const;
   [[nodiscard]] std::string find_mismatch(const ThreadSlot& slot) const;
   [[nodiscard]] std::string why_hopeless(const ThreadSlot& slot) const;
   [[nodiscard]] std::vector<std::int64_t> missing_ranks(const ThreadSlot& slot) const;
 
   std::mutex mutex_;
   std::vector<Rank> ranks_;
-  /// How many of them are running.
-  std::size_t running_;
   std::map<std::vector<std::int64_t>, std::shared_ptr<ThreadGroup>> groups_;
 };
 
