@@ -1,6 +1,11 @@
 #include "comm/process/deadlock_cases.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -71,6 +76,52 @@ Waits expected_waits(const Mismatch& mismatch) {
     return {name, name};
   }
   return {mismatch.kind == "op" ? "send" : "recv", "send"};
+}
+
+/// A sign that rank 0 gives to the others without a call: a file.
+class Sign {
+ public:
+  /// All members of the group make one together.
+  explicit Sign(const Group& group) : is_giver_(group.index() == 0) {
+    std::string folder;
+    if (is_giver_) {
+      folder = (std::filesystem::temp_directory_path() / "tessera_sign_XXXXXX").string();
+      EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    }
+    folder_ = all_gather_object(folder, group).front();
+  }
+  /// Outlives the others' waits, as they meet the giver in calls after those.
+  ~Sign() {
+    std::error_code ignored;
+    if (is_giver_) std::filesystem::remove_all(folder_, ignored);
+  }
+  Sign(const Sign&) = delete;
+  Sign& operator=(const Sign&) = delete;
+
+  void give() const { std::ofstream(folder_ / "given") << "yes"; }
+
+  /// Waits until it was given. When that takes longer than `limit`, the giver is at fault, and tells.
+  void wait_for(std::chrono::milliseconds limit) const {
+    const auto begin = std::chrono::steady_clock::now();
+    while (!std::filesystem::exists(folder_ / "given")) {
+      if (std::chrono::steady_clock::now() - begin > limit) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  bool is_giver_;
+  std::filesystem::path folder_;
+};
+
+/// What the call throws; empty when it does not.
+std::string thrown_in(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
 }
 
 }  // namespace
@@ -187,22 +238,29 @@ void check_slow_ranks(World& world, std::uint64_t seed) {
 
 void check_two_threads(World& world) {
   const Group group = world.group();
-  barrier(group);
+  const Sign refused(group);
   if (world.rank() != 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    refused.wait_for(world.options().timeout / 2);
     barrier(group);
     if (world.rank() == 1) send(at::ones({2}), 0, group);
   } else {
     const at::Tensor message = recv(at::ones({2}), 1, group, 0, {.async_op = true});
-    std::thread other([&] { EXPECT_NO_THROW(barrier(group)); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
-    const auto refused = [](const std::string& function) {
-      return testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr(
-          function + ": called on rank 0 while another thread of that rank is communicating"));
+    // The others come when one of the threads was refused, so the other one is in the call until then.
+    std::atomic<int> refusals = 0;
+    const auto call = [&] {
+      const std::string error = thrown_in([&] { barrier(group); });
+      if (error.empty()) return;
+      ++refusals;
+      const std::string words =
+          ": called on rank 0 while another thread of that rank is communicating";
+      EXPECT_THAT(error, testing::HasSubstr("barrier" + words));
+      EXPECT_THAT(thrown_in([&] { (void)wait(message); }), testing::HasSubstr("wait" + words));
+      refused.give();
     };
-    EXPECT_THAT([&] { barrier(group); }, refused("barrier"));
-    EXPECT_THAT([&] { (void)wait(message); }, refused("wait"));
+    std::thread other(call);
+    call();
     other.join();
+    EXPECT_EQ(refusals, 1);
     EXPECT_EQ(wait(message).sum().item<double>(), 2);
   }
   barrier(group);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "comm/process/deadlock_cases.h"
 #include "comm/process/sample_cases.h"
 #include "comm/process/untouched_cases.h"
 #include "tessera/comm/world.h"
@@ -18,6 +19,18 @@ TEST(ThreadsSamplesTest, RandomCallsGiveWhatFollowsFromTheInputs) {
 
 TEST(ThreadsSamplesTest, NothingIsWrittenBeforeTheMembersAgree) {
   run_ranks(4, check_outputs_untouched);
+}
+
+TEST(ThreadsSamplesTest, RanksThatWaitForEachOtherAreTold) {
+  const auto groups = all_group_pairs_of(4);
+  const std::size_t cases = all_deadlocks().size() * kMismatchSeeds;
+  for (std::size_t first = 0; first < cases && !HasFailure(); first += groups.size()) {
+    run_ranks(4, [&](World&) { check_deadlocks(groups, first); });
+  }
+}
+
+TEST(ThreadsSamplesTest, TwoThreadsOfARankCannotCommunicateAtTheSameTime) {
+  run_ranks(3, check_two_threads);
 }
 
 }  // namespace
