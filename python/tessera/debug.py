@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -39,14 +39,14 @@ _PYTORCH_OPS = frozenset(("all_reduce", "all_gather_into_tensor", "reduce_scatte
 
 
 class CommDebugMode:
-    """Counts the communication of the calling rank while it is entered.
+    """Counts the communication of the calling thread while it is entered.
 
         with CommDebugMode() as comm_mode:
             model(x).sum().backward()
         comm_mode.get_total_counts(), comm_mode.get_comm_counts(), print(comm_mode)
 
-    Entering it anew forgets what was counted before. Each rank has its own. It also knows which module
-    communicated: `generate_comm_debug_tracing_table`.
+    Entering it anew forgets what was counted before. Each rank has its own; `gathered` collects those of
+    all. It also knows which module communicated: `generate_comm_debug_tracing_table`.
     """
 
     def __init__(self) -> None:
@@ -88,18 +88,24 @@ class CommDebugMode:
         return self._recording.sent_bytes()
 
     def gathered(self, group) -> List[CommRecord]:
-        """The records of all members of a group, which all must call it."""
+        """The records of all members of a group, which all must call it; for `table`, `json` and
+        `chrome_trace`."""
         from .functional_collectives import _resolve
 
         return self._recording.gathered(_resolve(group))
 
-    def json(self) -> str:
-        """The records as JSON."""
-        return self._recording.json()
+    def table(self, records: Optional[Sequence[CommRecord]] = None) -> str:
+        """What `print` shows: name, group, cause, count, bytes and time. Of these records, or of its own.
+        Those of several ranks are added up, and a second table has a line for each rank."""
+        return _C.traffic_table(self.records if records is None else records)
 
-    def chrome_trace(self) -> str:
-        """The records as a trace that Perfetto and chrome://tracing open."""
-        return _C.chrome_trace(self._recording.records())
+    def json(self, records: Optional[Sequence[CommRecord]] = None) -> str:
+        """The same as JSON: `collectives` and `total` of all records, and in `ranks` those of each."""
+        return _C.traffic_json(self.records if records is None else records)
+
+    def chrome_trace(self, records: Optional[Sequence[CommRecord]] = None) -> str:
+        """The records as a trace that Perfetto and chrome://tracing open, a process for each rank."""
+        return _C.chrome_trace(self.records if records is None else records)
 
     def get_parameter_info(self) -> Dict[str, Dict[str, torch.Tensor]]:
         """The parameters of the modules that were called: by the module's name, then by their own."""
@@ -151,7 +157,7 @@ class CommDebugMode:
         return result
 
     def __str__(self) -> str:
-        return self._recording.table()
+        return self.table()
 
 
 def visualize_sharding(dtensor: DTensor, header: str = "", use_rich: bool = False) -> None:

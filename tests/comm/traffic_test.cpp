@@ -2,10 +2,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
+
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "base/throws_invalid_argument.h"
 #include "comm/collectives_inputs.h"
@@ -251,6 +255,65 @@ TEST(TrafficTest, CausesComeFromTheOutermostScope) {
   });
 }
 
+/// Runs a backward pass of its own inside of its backward pass, so many deep, and sums up in the
+/// innermost one.
+struct Nested : torch::autograd::Function<Nested> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            std::int64_t depth) {
+    context->saved_data["depth"] = depth;
+    return x.clone();
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients) {
+    const std::int64_t depth = context->saved_data["depth"].toInt();
+    const at::AutoGradMode with_history(true);
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    (depth == 0 ? all_reduce(x, ReduceOp::sum, World::current().group()) : apply(x, depth - 1))
+        .sum()
+        .backward();
+    return {gradients[0], at::Tensor()};
+  }
+};
+
+TEST(TrafficTest, BackwardPassesCountOnTheThreadThatStartsThem) {
+  run_ranks(2, [](World& world) {
+    CommDebugMode outside;
+    const auto scope = outside.record();
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    const at::Tensor y = all_gather(x, 0, world.group()).sum();
+    CommDebugMode passes;
+    {
+      const auto inner = passes.record();
+      y.backward();
+    }
+    EXPECT_THAT(passes.counts(), ElementsAre(Pair("reduce_scatter_tensor", 1)));
+    EXPECT_EQ(passes.records()[0].rank, world.rank());
+    EXPECT_EQ(outside.total_count(), 2);
+    for (const std::int64_t depth : {0, 3}) {
+      passes.clear();
+      const auto inner = passes.record();
+      Nested::apply(at::ones({2}).requires_grad_(), depth).sum().backward();
+      EXPECT_THAT(passes.counts(), ElementsAre(Pair("all_reduce", 2))) << depth;
+    }
+  });
+}
+
+TEST(TrafficTest, EveryThreadCountsItsOwn) {
+  run_ranks(2, [](World& world) {
+    CommDebugMode own;
+    const auto scope = own.record();
+    CommDebugMode others;
+    // One thread of a rank communicates at a time.
+    std::thread([&] {
+      barrier(world.group());
+      const auto others_scope = others.record();
+      (void)all_reduce(at::ones({2}), ReduceOp::sum, world.group());
+    }).join();
+    barrier(world.group());
+    EXPECT_THAT(own.counts(), ElementsAre(Pair("barrier", 1)));
+    EXPECT_THAT(others.counts(), ElementsAre(Pair("all_reduce", 1)));
+  });
+}
+
 TEST(TrafficTest, AsynchronousCallsLastUntilTheyAreWaitedFor) {
   run_ranks(2, [](World& world) {
     CommDebugMode traffic;
@@ -311,10 +374,41 @@ TEST(TrafficTextTest, TablesAddUpWhatIsAlike) {
             "all_reduce              world                                  1     0 B       0 B  "
             "500 ns\n"
             "total                                                          4  3.1 kB    3.1 kB  "
-            "2.5 ms\n");
+            "2.5 ms\n"
+            "\n"
+            "rank  count    sent  received    time  calls\n"
+            "   0      2  1.6 kB    1.6 kB  2.2 ms  1 all_reduce, 1 all_gather_into_tensor\n"
+            "   1      2  1.5 kB    1.5 kB  250 us  2 all_reduce\n");
   EXPECT_EQ(CommDebugMode().table(),
             "collective  group  cause  count  sent  received  time\n"
             "total                         0   0 B       0 B  0 ps\n");
+}
+
+TEST(TrafficTextTest, TablesOfOneRankDoNotListIt) {
+  EXPECT_EQ(CommDebugMode::table({{"barrier", "dp", "", 3, 0, 0, 1us, 250us}}),
+            "collective  group  cause  count  sent  received    time\n"
+            "barrier     dp                1   0 B       0 B  250 us\n"
+            "total                         1   0 B       0 B  250 us\n");
+}
+
+TEST(TrafficTextTest, ManyRanksHaveALineEach) {
+  std::vector<CommRecord> records;
+  // In no order of ranks.
+  for (std::int64_t i = 0; i < 64; ++i) {
+    records.push_back({"send", "world", "", i * 37 % 64, 1000, 0, 1us, 2us});
+  }
+  const std::string table = CommDebugMode::table(records);
+  const std::string ranks = table.substr(table.find("\n\n") + 2);
+  std::istringstream lines(ranks);
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "rank  count    sent  received    time  calls");
+  for (std::int64_t rank = 0; rank < 64; ++rank) {
+    std::getline(lines, line);
+    EXPECT_EQ(line,
+              concat(rank < 10 ? "   " : "  ", rank, "      1  1.0 kB       0 B  2.0 us  1 send"));
+  }
+  EXPECT_FALSE(std::getline(lines, line)) << line;
 }
 
 TEST(TrafficTextTest, JsonHasTheSameNumbers) {
@@ -326,8 +420,20 @@ TEST(TrafficTextTest, JsonHasTheSameNumbers) {
             R"("count":1,"sent_bytes":64,"received_bytes":128,"time_ns":2000000},)"
             R"({"name":"all_reduce","group":"world","cause":"","count":1,"sent_bytes":0,)"
             R"("received_bytes":0,"time_ns":500}],)"
-            R"("total":{"count":4,"sent_bytes":3064,"received_bytes":3128,"time_ns":2500500}})");
+            R"("total":{"count":4,"sent_bytes":3064,"received_bytes":3128,"time_ns":2500500},)"
+            R"("ranks":[{"rank":0,"count":2,"sent_bytes":1564,"received_bytes":1628,)"
+            R"("time_ns":2250000,"collectives":[)"
+            R"({"name":"all_reduce","group":"dp","cause":"","count":1,"sent_bytes":1500,)"
+            R"("received_bytes":1500,"time_ns":250000},)"
+            R"({"name":"all_gather_into_tensor","group":"tp","cause":"redistribute [S(0)] -> [R]",)"
+            R"("count":1,"sent_bytes":64,"received_bytes":128,"time_ns":2000000}]},)"
+            R"({"rank":1,"count":2,"sent_bytes":1500,"received_bytes":1500,"time_ns":250500,)"
+            R"("collectives":[{"name":"all_reduce","group":"dp","cause":"","count":1,)"
+            R"("sent_bytes":1500,"received_bytes":1500,"time_ns":250000},)"
+            R"({"name":"all_reduce","group":"world","cause":"","count":1,"sent_bytes":0,)"
+            R"("received_bytes":0,"time_ns":500}]}]})");
   EXPECT_EQ(Json::parse(CommDebugMode().json())["total"]["count"], 0);
+  EXPECT_EQ(Json::parse(CommDebugMode().json())["ranks"], Json::array());
 }
 
 TEST(TrafficTextTest, TracesHaveAProcessPerRank) {

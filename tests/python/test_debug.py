@@ -28,7 +28,19 @@ def test_traffic_says_what_it_was_for(on_ranks):
         assert counted.records[0].rank == mesh.get_rank() and counted.records[0].seconds > 0
         assert repr(counted.records[0]).startswith("CommRecord(all_gather_into_tensor on ")
         assert len(json.loads(counted.json())) >= 1 and json.loads(counted.chrome_trace())
-        assert {record.rank for record in counted.gathered(mesh)} == set(range(mesh.size()))
+        everybodys = counted.gathered(mesh)
+        assert {record.rank for record in everybodys} == set(range(mesh.size()))
+        # The sums, then a line for each rank.
+        assert counted.table() == str(counted) and "\n\n" not in str(counted)
+        ranks = counted.table(everybodys).split("\n\n")[1].splitlines()
+        assert ranks[0].split() == ["rank", "count", "sent", "received", "time", "calls"]
+        assert [line.split()[:2] for line in ranks[1:]] == [[str(i), "1"] for i in range(mesh.size())]
+        assert all(line.endswith(" 1 all_gather_into_tensor") for line in ranks[1:])
+        summed = json.loads(counted.json(everybodys))
+        assert summed["total"]["count"] == mesh.size()
+        assert [(rank["rank"], rank["received_bytes"]) for rank in summed["ranks"]] == [
+            (i, counted.received_bytes) for i in range(mesh.size())]
+        assert len(json.loads(counted.chrome_trace(everybodys))["traceEvents"]) == 2 * mesh.size()
         with counted:
             pass
         assert counted.get_total_counts() == 0

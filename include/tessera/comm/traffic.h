@@ -36,14 +36,20 @@ struct CommRecord {
   std::chrono::nanoseconds duration{0};
 };
 
-/// Counts the communication of the calling rank while a scope is open.
+/// Counts the communication of the calling thread while a scope is open.
 ///
 ///     CommDebugMode traffic;
 ///     { auto scope = traffic.record(); ... }
 ///     traffic.total_count(), traffic.count("all_reduce"), std::cout << traffic.table();
 ///
 /// Scopes nest: an inner one counts for the outer ones too. Each rank has its own; `gathered` collects
-/// those of all ranks, whose `table` and `json` add them up. Not thread-safe: belongs to one rank.
+/// those of all ranks, whose `table` and `json` add them up and list each rank.
+///
+/// A backward pass over tensors on the CPU runs on the thread that calls `backward`, and counts there.
+/// What a rank communicates on other threads is not counted, unless those record into one of their own:
+/// threads that the program starts, and those on which libtorch runs backward passes over tensors of
+/// other devices, and on the CPU backward passes that are more than 60 deep inside of one another. Not
+/// thread-safe: belongs to one thread.
 class CommDebugMode {
  public:
   /// Has recorded nothing yet.
@@ -74,10 +80,12 @@ class CommDebugMode {
   /// hosts' clocks otherwise. All members must call it; what it communicates is not recorded.
   [[nodiscard]] std::vector<CommRecord> gathered(const Group& group) const;
 
-  /// A table for people: name, group, cause, count, bytes, time. Of given records, or of its own.
+  /// A table for people: name, group, cause, count, bytes, time. Of given records, or of its own. Those
+  /// of several ranks are added up, and a second table has a line for each rank: count, bytes, time, and
+  /// how often each name occurred.
   [[nodiscard]] std::string table() const;
   [[nodiscard]] static std::string table(const std::vector<CommRecord>& records);
-  /// The same as JSON.
+  /// The same as JSON: `collectives` and `total` of all records, and in `ranks` those of each rank.
   [[nodiscard]] std::string json() const;
   [[nodiscard]] static std::string json(const std::vector<CommRecord>& records);
 

@@ -9,7 +9,7 @@ namespace tessera {
 namespace detail {
 namespace {
 
-/// What the calling rank records into, the innermost scope last.
+/// What the calling thread records into, the innermost scope last.
 thread_local std::vector<std::shared_ptr<TrafficLog>> open_logs;
 thread_local std::string current_cause;
 thread_local int pauses = 0;

@@ -22,7 +22,7 @@ struct TrafficLog {
   std::uint64_t generation = 0;
 };
 
-/// Says, while alive, what the calling rank's communication is for; the outermost one counts. Costs
+/// Says, while alive, what the calling thread's communication is for; the outermost one counts. Costs
 /// a thread-local test when nobody records.
 class CauseScope {
  public:
@@ -41,14 +41,14 @@ class CauseScope {
   CauseScope& operator=(const CauseScope&) = delete;
 
  private:
-  /// True when the calling rank records and no cause is set.
+  /// True when the calling thread records and no cause is set.
   [[nodiscard]] static bool is_wanted();
   static void set(std::string cause);
 
   bool is_set_;
 };
 
-/// Keeps the calling rank's communication from being recorded while alive.
+/// Keeps the calling thread's communication from being recorded while alive.
 class RecordingPause {
  public:
   RecordingPause();
@@ -57,8 +57,8 @@ class RecordingPause {
   RecordingPause& operator=(const RecordingPause&) = delete;
 };
 
-/// Records one communication of the calling rank into all open `CommDebugMode` scopes: made before,
-/// destroyed after it, which may be after the scopes have ended. Costs a thread-local test when
+/// Records one communication into all `CommDebugMode` scopes that the calling thread has open: made
+/// before, destroyed after it, which may be after the scopes have ended. Costs a thread-local test when
 /// nobody records.
 class CommRecorder {
  public:

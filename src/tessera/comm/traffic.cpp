@@ -2,81 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 
 #include "tessera/base/check.h"
-#include "tessera/base/json_writer.h"
-#include "tessera/base/units.h"
 #include "tessera/comm/collectives.h"
 #include "tessera/comm/process_clock.h"
 #include "tessera/comm/recorder.h"
 
 namespace tessera {
 namespace {
-
-/// Records of one name, group and cause, added up.
-struct Row {
-  const CommRecord* first = nullptr;
-  std::int64_t count = 0;
-  std::int64_t sent_bytes = 0;
-  std::int64_t received_bytes = 0;
-  std::chrono::nanoseconds time{0};
-
-  void add(const CommRecord& record) {
-    ++count;
-    sent_bytes += record.sent_bytes;
-    received_bytes += record.received_bytes;
-    time += record.duration;
-  }
-};
-
-struct Summary {
-  /// In the order in which they first occur.
-  std::vector<Row> rows;
-  Row total;
-
-  explicit Summary(const std::vector<CommRecord>& records) {
-    for (const auto& record : records) {
-      const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
-        return row.first->name == record.name && row.first->group == record.group &&
-               row.first->cause == record.cause;
-      });
-      Row& row = found != rows.end() ? *found : rows.emplace_back(Row{.first = &record});
-      row.add(record);
-      total.add(record);
-    }
-  }
-};
-
-using Cells = std::vector<std::string>;
-constexpr std::size_t kTextColumns = 3;
-
-Cells numbers_of(const Row& row) {
-  return {std::to_string(row.count), format_bytes(row.sent_bytes), format_bytes(row.received_bytes),
-          format_picoseconds(row.time.count() * 1000)};
-}
-
-Cells cells_of(Cells cells, const Row& row) {
-  for (auto& number : numbers_of(row)) cells.push_back(std::move(number));
-  return cells;
-}
-
-/// Prints text to the left and numbers to the right of columns as wide as their widest cell.
-std::string aligned(const std::vector<Cells>& lines) {
-  std::vector<std::size_t> widths(lines.front().size(), 0);
-  for (const auto& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  }
-  std::string text;
-  for (const auto& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      const std::string padding(widths[i] - line[i].size(), ' ');
-      text += i < kTextColumns ? line[i] + padding : padding + line[i];
-      text += i + 1 < line.size() ? "  " : "\n";
-    }
-  }
-  return text;
-}
 
 /// Writes records as bytes to send to other ranks.
 class RecordWriter {
@@ -174,10 +107,16 @@ std::map<std::string, std::int64_t> CommDebugMode::counts() const {
 }
 
 std::int64_t CommDebugMode::received_bytes() const {
-  return Summary(records()).total.received_bytes;
+  std::int64_t bytes = 0;
+  for (const auto& record : records()) bytes += record.received_bytes;
+  return bytes;
 }
 
-std::int64_t CommDebugMode::sent_bytes() const { return Summary(records()).total.sent_bytes; }
+std::int64_t CommDebugMode::sent_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& record : records()) bytes += record.sent_bytes;
+  return bytes;
+}
 
 std::vector<CommRecord> CommDebugMode::gathered(const Group& group) const {
   RecordWriter writer(detail::process_begin_by_host());
@@ -197,44 +136,6 @@ std::vector<CommRecord> CommDebugMode::gathered(const Group& group) const {
   std::stable_sort(all.begin(), all.end(),
                    [](const CommRecord& a, const CommRecord& b) { return a.rank < b.rank; });
   return all;
-}
-
-std::string CommDebugMode::table() const { return table(records()); }
-
-std::string CommDebugMode::table(const std::vector<CommRecord>& records) {
-  const Summary summary(records);
-  std::vector<Cells> lines = {
-      {"collective", "group", "cause", "count", "sent", "received", "time"}};
-  for (const auto& row : summary.rows) {
-    lines.push_back(cells_of({row.first->name, row.first->group, row.first->cause}, row));
-  }
-  lines.push_back(cells_of({"total", "", ""}, summary.total));
-  return aligned(lines);
-}
-
-std::string CommDebugMode::json() const { return json(records()); }
-
-std::string CommDebugMode::json(const std::vector<CommRecord>& records) {
-  const Summary summary(records);
-  detail::JsonWriter json;
-  const auto add_numbers = [&](const Row& row) {
-    json.member("count", row.count)
-        .member("sent_bytes", row.sent_bytes)
-        .member("received_bytes", row.received_bytes)
-        .member("time_ns", std::int64_t{row.time.count()});
-  };
-  json.begin_object().key("collectives").begin_array();
-  for (const auto& row : summary.rows) {
-    json.begin_object()
-        .member("name", row.first->name)
-        .member("group", row.first->group)
-        .member("cause", row.first->cause);
-    add_numbers(row);
-    json.end_object();
-  }
-  json.end_array().key("total").begin_object();
-  add_numbers(summary.total);
-  return json.end_object().end_object().text();
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/base/concat.h"
 #include "tessera/comm/traffic.h"
@@ -60,9 +61,10 @@ void bind_traffic(py::module_& module) {
       .def(
           "gathered",
           [](Recording& self, const Group& group) { return self.traffic().gathered(group); },
-          py::call_guard<py::gil_scoped_release>())
-      .def("table", [](Recording& self) { return self.traffic().table(); })
-      .def("json", [](Recording& self) { return self.traffic().json(); });
+          py::call_guard<py::gil_scoped_release>());
+  using Records = std::vector<CommRecord>;
+  module.def("traffic_table", [](const Records& records) { return CommDebugMode::table(records); });
+  module.def("traffic_json", [](const Records& records) { return CommDebugMode::json(records); });
   module.def("chrome_trace", &chrome_trace);
 }
 
