@@ -227,13 +227,33 @@ TEST(LaunchDecisionTest, NamesTheVariablesForMessages) {
   const auto torchrun = decide_launch(under_torchrun(1, 4), {}, true);
   EXPECT_EQ(torchrun.rank_name, "RANK");
   EXPECT_EQ(torchrun.size_name, "WORLD_SIZE");
-  EXPECT_EQ(torchrun.address_name, "MASTER_ADDR");
-  EXPECT_EQ(torchrun.port_name, "MASTER_PORT");
+  EXPECT_EQ(torchrun.address_origin, "");
+  EXPECT_EQ(torchrun.port_origin, "");
   const auto slurm = decide_launch(on_slurm(1, 4), engine(EngineKind::gloo), true);
   EXPECT_EQ(slurm.rank_name, "SLURM_PROCID");
   EXPECT_EQ(slurm.size_name, "SLURM_NTASKS");
-  EXPECT_EQ(slurm.address_name, "SLURM_JOB_NODELIST");
-  EXPECT_EQ(slurm.port_name, "SLURM_JOB_ID");
+}
+
+TEST(LaunchDecisionTest, SaysHowSlurmsAddressAndPortWereFound) {
+  const auto decide = [](const Variables& more) {
+    return decide_launch(with(on_slurm(1, 4), more), engine(EngineKind::gloo), true);
+  };
+  const auto job = decide({});
+  EXPECT_EQ(job.master_address, "gpu07");
+  EXPECT_EQ(job.address_origin, "the first of SLURM_JOB_NODELIST=gpu[07-08]");
+  EXPECT_EQ(job.master_port, 22852);
+  EXPECT_EQ(job.port_origin, "derived from SLURM_JOB_ID=77 and SLURM_STEP_ID=3");
+  const auto old_names = decide({{"SLURM_JOB_ID", ""},
+                                 {"SLURM_JOBID", "77"},
+                                 {"SLURM_STEP_ID", ""},
+                                 {"SLURM_STEPID", "3"},
+                                 {"SLURM_STEP_NODELIST", "gpu08"}});
+  EXPECT_EQ(old_names.address_origin, "the first of SLURM_STEP_NODELIST=gpu08");
+  EXPECT_EQ(old_names.port_origin, "derived from SLURM_JOBID=77 and SLURM_STEPID=3");
+  EXPECT_EQ(decide({{"SLURM_NNODES", "1"}}).address_origin, "as all ranks are on one host");
+  const auto given = decide({{"MASTER_ADDR", "gpu08"}, {"MASTER_PORT", "7"}});
+  EXPECT_EQ(given.address_origin, "");
+  EXPECT_EQ(given.port_origin, "");
 }
 
 TEST(LaunchDecisionTest, ReadsTimeoutAndCheck) {

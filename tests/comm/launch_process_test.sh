@@ -143,6 +143,27 @@ sruns_variables_suffice() {
   expect_sums 2 gloo
 }
 
+# What is derived from srun's variables is told together with them.
+sruns_variables_are_named() {
+  needs_engine gloo
+  local -a step=(SLURM_JOB_ID=77 SLURM_STEP_ID=3 SLURM_PROCID=0 SLURM_NTASKS=2 TESSERA_ENGINE=gloo)
+  expect_fail 2 env "${step[@]}" SLURM_NNODES=2 SLURM_JOB_NODELIST='no-such-host[07-08].invalid' \
+    "$probe" sum
+  expect_output "launch_probe: rank 0: launch: host no-such-host07.invalid (the first of \
+SLURM_JOB_NODELIST=no-such-host[07-08].invalid) cannot be used: no machine of that name is known; set MASTER_ADDR"
+  # Somebody uses the port: this test, unless another program does.
+  expect_fail 2 python3 -c '
+import socket, subprocess, sys
+server = socket.socket()
+try:
+    server.bind(("127.0.0.1", 22852))
+except OSError:
+    pass
+sys.exit(subprocess.run(sys.argv[1:]).returncode)' env "${step[@]}" SLURM_NNODES=1 "$probe" sum
+  expect_output "launch_probe: rank 0: launch: port 22852 (derived from SLURM_JOB_ID=77 and \
+SLURM_STEP_ID=3) cannot be used: another program uses that port of 127.0.0.1; set MASTER_PORT to a free one"
+}
+
 failures_name_the_rank() {
   expect_fail 1 "$probe" throw 1 --ranks 3
   expect_output "launch_probe: rank 1: planted failure"

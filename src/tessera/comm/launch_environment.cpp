@@ -1,6 +1,7 @@
 #include "tessera/comm/launch_environment.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -123,16 +124,34 @@ void decide_launched(LaunchDecision& decision, const Wishes& wishes,
                 "; MPI needs ranks that mpirun, mpiexec or srun started");
 }
 
-/// The port that all ranks of a Slurm step derive alike, outside of the range from which the system
-/// gives ports away by itself. Nothing without a job.
-std::optional<std::uint16_t> slurm_port(const Variables& variables) {
+/// A number of Slurm's, and the variable that has it: `SLURM_JOB_ID=77`.
+struct SlurmNumber {
+  std::int64_t value = 0;
+  std::string text;
+};
+
+/// Reads the first of the variables that is set.
+std::optional<SlurmNumber> find_slurm_number(const Variables& variables,
+                                             std::initializer_list<const char*> names) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  auto job = find_integer(variables, "SLURM_JOB_ID", 0, kMost);
-  if (!job) job = find_integer(variables, "SLURM_JOBID", 0, kMost);
-  if (!job) return std::nullopt;
-  auto step = find_integer(variables, "SLURM_STEP_ID", 0, kMost);
-  if (!step) step = find_integer(variables, "SLURM_STEPID", 0, kMost);
-  return static_cast<std::uint16_t>(20000 + (*job * 37 + step.value_or(0)) % 10000);
+  for (const char* name : names) {
+    const auto value = find_integer(variables, name, 0, kMost);
+    if (value) return SlurmNumber{*value, concat(name, '=', *value)};
+  }
+  return std::nullopt;
+}
+
+/// Finds the port that all ranks of a Slurm step derive alike, outside of the range from which the
+/// system gives ports away by itself. False without a job.
+bool find_slurm_port(LaunchDecision& decision, const Variables& variables) {
+  const auto job = find_slurm_number(variables, {"SLURM_JOB_ID", "SLURM_JOBID"});
+  if (!job) return false;
+  const auto step = find_slurm_number(variables, {"SLURM_STEP_ID", "SLURM_STEPID"});
+  const std::int64_t number = job->value * 37 + (step ? step->value : 0);
+  decision.master_port = static_cast<std::uint16_t>(20000 + number % 10000);
+  decision.port_origin =
+      concat("derived from ", job->text, step ? " and " : "", step ? step->text : "");
+  return true;
 }
 
 [[noreturn]] void throw_missing(const char* name, const LaunchSource& source) {
@@ -146,7 +165,6 @@ std::optional<std::uint16_t> slurm_port(const Variables& variables) {
 
 void find_address(LaunchDecision& decision, const Variables& variables,
                   const LaunchSource& source) {
-  decision.address_name = "MASTER_ADDR";
   const auto address = find_variable(variables, "MASTER_ADDR");
   if (address) {
     const bool is_plain = std::all_of(address->begin(), address->end(),
@@ -158,6 +176,7 @@ void find_address(LaunchDecision& decision, const Variables& variables,
   }
   if (decision.local_size == decision.size) {
     decision.master_address = "127.0.0.1";
+    decision.address_origin = "as all ranks are on one host";
     return;
   }
   if (source.launcher != Launcher::slurm) throw_missing("MASTER_ADDR", source);
@@ -165,24 +184,20 @@ void find_address(LaunchDecision& decision, const Variables& variables,
     const auto list = find_variable(variables, name);
     if (!list) continue;
     decision.master_address = read_first_host(concat(name, '='), *list);
-    decision.address_name = name;
+    decision.address_origin = concat("the first of ", name, '=', *list);
     return;
   }
   throw_missing("SLURM_JOB_NODELIST", source);
 }
 
 void find_port(LaunchDecision& decision, const Variables& variables, const LaunchSource& source) {
-  decision.port_name = "MASTER_PORT";
   const auto port = find_integer(variables, "MASTER_PORT", 1, 65535);
   if (port) {
     decision.master_port = static_cast<std::uint16_t>(*port);
     return;
   }
-  const auto derived =
-      source.launcher == Launcher::slurm ? slurm_port(variables) : std::optional<std::uint16_t>();
-  if (!derived) throw_missing("MASTER_PORT", source);
-  decision.master_port = *derived;
-  decision.port_name = "SLURM_JOB_ID";
+  const bool is_found = source.launcher == Launcher::slurm && find_slurm_port(decision, variables);
+  if (!is_found) throw_missing("MASTER_PORT", source);
 }
 
 /// Finds where the ranks of the gloo engine meet.

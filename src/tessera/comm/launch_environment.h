@@ -61,8 +61,10 @@ struct LaunchDecision {
   /// The variables it comes from, for messages; unset without a launcher.
   std::string rank_name;
   std::string size_name;
-  std::string address_name;
-  std::string port_name;
+  /// How address and port were found, for messages, where `MASTER_ADDR` and `MASTER_PORT` do not say
+  /// them: `the first of SLURM_JOB_NODELIST=gpu[07-08]`, `derived from SLURM_JOB_ID=77`.
+  std::string address_origin;
+  std::string port_origin;
 };
 
 /// Decides what this process is, by the rules of `docs/launching.md`: flags, then the variables of

@@ -50,8 +50,8 @@ std::shared_ptr<WorldState> make_gloo_world(const LaunchDecision& decision,
   if (decision.size > 1) {
     rendezvous.rank_name = decision.rank_name;
     rendezvous.size_name = decision.size_name;
-    rendezvous.address_name = decision.address_name;
-    rendezvous.port_name = decision.port_name;
+    rendezvous.address_origin = decision.address_origin;
+    rendezvous.port_origin = decision.port_origin;
   }
   return make_gloo_world(decision.rank, decision.size, rendezvous, options);
 }

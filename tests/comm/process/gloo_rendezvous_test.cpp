@@ -82,6 +82,13 @@ TEST(GlooRendezvousTest, AMissingRankIsNamed) {
 TEST(GlooRendezvousTest, AMissingRankZeroIsNamed) {
   expect_all_say(apply({{1, 2}}, at_port(find_free_port())),
                  "nobody serves the rendezvous at MASTER_ADDR=127.0.0.1, MASTER_PORT=");
+  auto derived = at_port(find_free_port());
+  derived.address_origin = "as all ranks are on one host";
+  derived.port_origin = "derived from SLURM_JOB_ID=77";
+  expect_all_say(apply({{1, 2}}, derived),
+                 concat("nobody serves the rendezvous at host 127.0.0.1 (as all ranks are on one "
+                        "host), port ",
+                        derived.port, " (derived from SLURM_JOB_ID=77): rank 0"));
 }
 
 TEST(GlooRendezvousTest, ABusyPortIsNamed) {
@@ -94,9 +101,15 @@ TEST(GlooRendezvousTest, ABusyPortIsNamed) {
   ASSERT_EQ(listen(handle, 4), 0);
   getsockname(handle, reinterpret_cast<sockaddr*>(&address), &length);
   const std::uint16_t port = ntohs(address.sin_port);
-  expect_all_say(
-      apply({{0, 2}}, at_port(port)),
-      concat("launch: MASTER_PORT=", port, " given, but another program uses that port"));
+  const std::string reason =
+      " cannot be used: another program uses that port of 127.0.0.1; set MASTER_PORT to a free "
+      "one, "
+      "alike on all ranks";
+  expect_all_say(apply({{0, 2}}, at_port(port)), concat("launch: MASTER_PORT=", port, reason));
+  auto derived = at_port(port);
+  derived.port_origin = "derived from SLURM_JOB_ID=77";
+  expect_all_say(apply({{0, 2}}, derived),
+                 concat("launch: port ", port, " (derived from SLURM_JOB_ID=77)", reason));
   close(handle);
 }
 
@@ -104,11 +117,19 @@ TEST(GlooRendezvousTest, BadValuesAreNamed) {
   auto rendezvous = at_port(find_free_port());
   expect_all_say(apply({{3, 3}}, rendezvous), "launch: RANK=3, WORLD_SIZE=3 given; ranks are");
   rendezvous.address = "no-such-host.invalid";
-  expect_all_say(apply({{0, 2}}, rendezvous),
-                 "launch: MASTER_ADDR=no-such-host.invalid given, but");
+  expect_all_say(
+      apply({{0, 2}}, rendezvous),
+      "launch: MASTER_ADDR=no-such-host.invalid cannot be used: no machine of that name "
+      "is known; set MASTER_ADDR to the name or address of rank 0's machine, alike on all "
+      "ranks");
   rendezvous.address = "192.0.2.1";
   expect_all_say(apply({{0, 2}}, rendezvous),
-                 "launch: MASTER_ADDR=192.0.2.1 given (192.0.2.1), which is no address of the");
+                 "launch: MASTER_ADDR=192.0.2.1 cannot be used: 192.0.2.1 is no address of the "
+                 "machine that rank 0 runs on; set MASTER_ADDR");
+  rendezvous.address_origin = "the first of SLURM_JOB_NODELIST=192.0.2.[1-2]";
+  expect_all_say(apply({{0, 2}}, rendezvous),
+                 "launch: host 192.0.2.1 (the first of SLURM_JOB_NODELIST=192.0.2.[1-2]) cannot be "
+                 "used: 192.0.2.1 is no address of the");
   rendezvous.file = "/tmp/store";
   expect_all_say(apply({{0, 2}}, rendezvous), "in a folder that others may enter");
   rendezvous.file = "/no/such/folder/store";

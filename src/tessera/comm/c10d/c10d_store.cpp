@@ -62,10 +62,9 @@ StorePtr open_file_store(const std::string& path) {
 [[noreturn]] void throw_unreachable(std::int64_t rank, const Rendezvous& rendezvous,
                                     const std::string& why, Clock::time_point begin) {
   const auto elapsed = std::chrono::duration_cast<Milliseconds>(Clock::now() - begin);
-  throw CommError(
-      concat("nobody serves the rendezvous at ", rendezvous.address_name, "=", rendezvous.address,
-             ", ", rendezvous.port_name, "=", rendezvous.port, ": ", why),
-      {rank, "world", "rendezvous", elapsed});
+  throw CommError(concat("nobody serves the rendezvous at ", address_text(rendezvous), ", ",
+                         port_text(rendezvous), ": ", why),
+                  {rank, "world", "rendezvous", elapsed});
 }
 
 StorePtr open_tcp_store(std::int64_t rank, const Rendezvous& rendezvous,

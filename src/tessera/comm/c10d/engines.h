@@ -26,8 +26,9 @@ struct Rendezvous {
   /// Where the values came from, for messages.
   std::string rank_name = "RANK";
   std::string size_name = "WORLD_SIZE";
-  std::string address_name = "MASTER_ADDR";
-  std::string port_name = "MASTER_PORT";
+  /// How address and port were found, where `MASTER_ADDR` and `MASTER_PORT` do not say them.
+  std::string address_origin;
+  std::string port_origin;
 };
 
 /// Makes this process a rank of a world of processes that use libtorch's gloo. Lets the process

@@ -59,6 +59,9 @@ std::string numeric(const sockaddr* address, socklen_t length) {
   return host.data();
 }
 
+constexpr const char* kSetAddress =
+    "set MASTER_ADDR to the name or address of rank 0's machine, alike on all ranks";
+
 bool is_loopback(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
     sockaddr_in ipv4{};
@@ -72,10 +75,20 @@ bool is_loopback(const sockaddr* address) {
 
 }  // namespace
 
+std::string address_text(const Rendezvous& rendezvous) {
+  if (rendezvous.address_origin.empty()) return concat("MASTER_ADDR=", rendezvous.address);
+  return concat("host ", rendezvous.address, " (", rendezvous.address_origin, ')');
+}
+
+std::string port_text(const Rendezvous& rendezvous) {
+  if (rendezvous.port_origin.empty()) return concat("MASTER_PORT=", rendezvous.port);
+  return concat("port ", rendezvous.port, " (", rendezvous.port_origin, ')');
+}
+
 Endpoint resolve(const Rendezvous& rendezvous) {
   const Addresses found = look_up(rendezvous.address, rendezvous.port, 0);
-  TESSERA_CHECK(found != nullptr, "launch: ", rendezvous.address_name, "=", rendezvous.address,
-                " given, but no machine of that name is known; give rank 0's name or address");
+  TESSERA_CHECK(found != nullptr, "launch: ", address_text(rendezvous),
+                " cannot be used: no machine of that name is known; ", kSetAddress);
   // Names often have an address of either version; the older one is listened on more often.
   const addrinfo* best = found.get();
   for (const addrinfo* each = best; each != nullptr; each = each->ai_next) {
@@ -96,15 +109,14 @@ int bind_listener(const Endpoint& endpoint, const Rendezvous& rendezvous) {
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0) return socket.release();
   const int error = errno;
-  TESSERA_CHECK(error != EADDRINUSE, "launch: ", rendezvous.port_name, "=", rendezvous.port,
-                " given, but another program uses that port of ", endpoint.host,
-                "; choose a free one");
-  TESSERA_CHECK(error != EADDRNOTAVAIL, "launch: ", rendezvous.address_name, "=",
-                rendezvous.address, " given (", endpoint.host,
-                "), which is no address of the machine that rank 0 runs on; give that of rank 0");
-  throw InvalidArgument(concat("launch: cannot listen on ", rendezvous.address_name, "=",
-                               rendezvous.address, ", ", rendezvous.port_name, "=", rendezvous.port,
-                               ": ", std::strerror(error)));
+  TESSERA_CHECK(error != EADDRINUSE, "launch: ", port_text(rendezvous),
+                " cannot be used: another program uses that port of ", endpoint.host,
+                "; set MASTER_PORT to a free one, alike on all ranks");
+  TESSERA_CHECK(error != EADDRNOTAVAIL, "launch: ", address_text(rendezvous),
+                " cannot be used: ", endpoint.host,
+                " is no address of the machine that rank 0 runs on; ", kSetAddress);
+  throw InvalidArgument(concat("launch: cannot listen on ", address_text(rendezvous), ", ",
+                               port_text(rendezvous), ": ", std::strerror(error)));
 }
 
 bool is_listened_on(std::uint16_t port) {

@@ -14,6 +14,11 @@ struct Endpoint {
   bool is_loopback = false;
 };
 
+/// What messages call the address and the port: `MASTER_PORT=29500`, or the value and how it was found,
+/// `port 22852 (derived from SLURM_JOB_ID=77 and SLURM_STEP_ID=3)`.
+[[nodiscard]] std::string address_text(const Rendezvous& rendezvous);
+[[nodiscard]] std::string port_text(const Rendezvous& rendezvous);
+
 /// Looks up the rendezvous' address. Throws `InvalidArgument` when there is none of that name.
 [[nodiscard]] Endpoint resolve(const Rendezvous& rendezvous);
 
