@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 
 #include <ATen/core/Tensor.h>
@@ -38,6 +39,11 @@ std::string formatted(const char* format, double value) {
 }
 
 }  // namespace
+
+std::int64_t rounds_to_measure() {
+  const char* text = std::getenv("TESSERA_BENCH_ROUNDS");
+  return text == nullptr ? 15 : std::max(1, std::atoi(text));
+}
 
 std::vector<double> measure(const World& world, const std::vector<Measured>& all,
                             std::int64_t rounds) {

@@ -13,16 +13,17 @@
 #include <ATen/ops/ones.h>
 
 #include "alternation.h"
+#include "shared_copy.h"
 #include "tessera/base/concat.h"
 #include "tessera/comm/redistribute_local.h"
 #include "tessera/comm/world_state.h"
 #include "tessera/plan/redistribute_plan.h"
+#include "unchecked_world.h"
 
 namespace tessera::bench {
 namespace {
 
 constexpr std::int64_t kSide = 4096;
-constexpr std::int64_t kRounds = 15;
 
 bool is_wanted(const std::string& name, const std::string& only) {
   return only.empty() || std::regex_search(name, std::regex(only));
@@ -32,11 +33,11 @@ bool is_wanted(const std::string& name, const std::string& only) {
 class Output {
  public:
   explicit Output(const at::Tensor& like, bool fresh)
-      : warm_(at::ones(like.sizes())), fresh_(fresh) {}
-  at::Tensor get() const { return fresh_ ? at::empty_like(warm_) : warm_; }
+      : used_(at::ones(like.sizes())), fresh_(fresh) {}
+  at::Tensor get() const { return fresh_ ? at::empty_like(used_) : used_; }
 
  private:
-  at::Tensor warm_;
+  at::Tensor used_;
   bool fresh_;
 };
 
@@ -45,7 +46,8 @@ struct Move {
   std::string name;
   Layout from;
   Layout to;
-  /// The engine's own collective that moves the same bytes, into what it is given.
+  /// The engine's own collective that moves the same bytes, into what it is given; none where a memcpy
+  /// of them is what it is compared with.
   std::function<void(const at::Tensor& out, const at::Tensor& in)> raw;
   double bar;
 };
@@ -58,7 +60,6 @@ std::vector<std::int64_t> even_counts(const at::Tensor& data, std::int64_t parts
   return std::vector<std::int64_t>(static_cast<std::size_t>(parts), data.numel() / parts);
 }
 
-/// A memcpy of as many bytes: every rank copies its own, so that all cores are busy.
 void copy_own(const at::Tensor& out, const at::Tensor& in) {
   std::memcpy(out.data_ptr(), in.data_ptr(), in.nbytes());
 }
@@ -96,7 +97,7 @@ std::vector<Move> large_moves(const World& world) {
   };
   return {
       {"S(0) -> S(1)", layout(line, "S0"), layout(line, "S1"),
-       threads ? copy_own : std::function<void(const at::Tensor&, const at::Tensor&)>(all_to_all),
+       threads ? nullptr : std::function<void(const at::Tensor&, const at::Tensor&)>(all_to_all),
        threads ? 1.5 : 2.0},
       {"S(1) -> S(0)", layout(line, "S1"), layout(line, "S0"), all_to_all, threads ? 1.5 : 2.0},
       {"[S(0),S(1)] -> [S(1),S(0)]", layout(square, "S0,S1"), layout(square, "S1,S0"), swap, 1.3},
@@ -116,24 +117,22 @@ std::vector<std::string> measure_move(const World& world, const Move& move) {
   const at::Tensor in = local_of(move.from, world.rank());
   const at::Tensor out = local_of(move.to, world.rank());
   const Output fresh(out, true);
-  const Output warm(out, false);
-  const at::Tensor copy = at::ones({kSide * kSide / world.size()});
-  const at::Tensor original = at::ones({kSide * kSide / world.size()});
+  const Output used(out, false);
+  const SharedCopy copy(world, kSide * kSide);
+  const auto raw_into = [&](const Output& output) { move.raw(output.get(), in); };
   const auto seconds =
-      measure(world,
-              {{"ours", [&] { (void)redistribute_local(in, move.from, move.to, world); }},
-               {"raw, new memory", [&] { move.raw(fresh.get(), in); }},
-               {"raw, warm memory", [&] { move.raw(warm.get(), in); }},
-               {"memcpy", [&] { copy_own(copy, original); }}},
-              kRounds);
+      measure(world, {{"ours", [&] { (void)redistribute_local(in, move.from, move.to, world); }},
+                      {"raw, new memory", [&] { move.raw ? raw_into(fresh) : copy.into_new(); }},
+                      {"raw, used memory", [&] { move.raw ? raw_into(used) : copy.into_used(); }},
+                      {"memcpy", [&] { copy.into_used(); }}});
   const double per_byte = seconds[3] / (static_cast<double>(kSide) * kSide * sizeof(float));
   return {move.name,
           seconds_text(seconds[0]),
           seconds_text(seconds[1]),
           ratio_text(seconds[0] / seconds[1]),
-          ratio_text(move.bar),
           seconds_text(seconds[2]),
           ratio_text(seconds[0] / seconds[2]),
+          ratio_text(move.bar),
           seconds_text(per_byte * bound_bytes(move))};
 }
 
@@ -168,8 +167,9 @@ struct SmallMove {
 }  // namespace
 
 void measure_large_moves(const World& world, const std::string& only) {
+  // The bar is for both ratios.
   std::vector<std::vector<std::string>> rows{{"64 MB", "redistribute", "raw, new memory", "ratio",
-                                              "bar", "raw, warm memory", "ratio", "limit"}};
+                                              "raw, used memory", "ratio", "bar", "limit"}};
   for (const auto& move : large_moves(world)) {
     if (is_wanted(move.name, only)) rows.push_back(measure_move(world, move));
   }
@@ -189,12 +189,12 @@ void measure_latency(const World& world, const std::string& only) {
     for (int i = 0; i < kMany; ++i) engine.all_to_all(out, small.local, counts, counts)->wait();
   };
   const auto seconds =
-      measure(world, {{"8x8", [&] { small.run(kMany); }, kMany}, {"raw", raw, kMany}}, kRounds);
+      measure(world, {{"8x8", [&] { small.run(kMany); }, kMany}, {"raw", raw, kMany}});
   const auto free_seconds = [&](const Layout& to) {
     const auto run = [&] {
       for (int i = 0; i < kFree; ++i) (void)redistribute_local(small.local, small.rows, to, world);
     };
-    return seconds_text(measure_processor(world, {"nothing", run, kFree}, kRounds));
+    return seconds_text(measure_processor(world, {"nothing", run, kFree}));
   };
   const bool threads = std::string_view(world.engine()) == "threads";
   print_on_first(world, "Latency",
@@ -208,34 +208,30 @@ void measure_latency(const World& world, const std::string& only) {
 double small_redistribution_seconds(const World& world) {
   const SmallMove small(world);
   constexpr std::int64_t kMany = 200;
-  return measure(world, {{"8x8", [&] { small.run(kMany); }, kMany}}, kRounds)[0];
+  return measure(world, {{"8x8", [&] { small.run(kMany); }, kMany}})[0];
 }
 
 void measure_check(const World& world, const std::string& only) {
-  if (!is_wanted("check", only)) return;
-  constexpr const char* kTitle = "The fingerprint's cost, 8x8 S(0) -> S(1)";
-  if (!world.options().check) {
-    const std::string without = seconds_text(small_redistribution_seconds(world));
-    print_on_first(world, kTitle, {{"", "time"}, {"redistribution without check", without}});
-    return;
-  }
-  const SmallMove small(world);
+  if (!is_wanted("check", only) || !world.options().check) return;
+  const SmallMove with(world);
   detail::Transport& engine = detail::connect(world.group());
   const detail::Fingerprint fingerprint{"redistribute",
-                                        concat("Float ", small.rows, " to ", small.columns)};
+                                        concat("Float ", with.rows, " to ", with.columns)};
   constexpr std::int64_t kMany = 200;
-  const auto seconds = measure(world,
-                               {{"on", [&] { small.run(kMany); }, kMany},
-                                {"check",
-                                 [&] {
-                                   for (int i = 0; i < kMany; ++i) engine.check(fingerprint);
-                                 },
-                                 kMany}},
-                               kRounds);
-  print_on_first(world, kTitle,
-                 {{"", "time"},
-                  {"redistribution with check", seconds_text(seconds[0])},
-                  {"the check alone", seconds_text(seconds[1])}});
+  const auto check = [&] {
+    for (int i = 0; i < kMany; ++i) engine.check(fingerprint);
+  };
+  in_unchecked_world(world, [&](const World& unchecked) {
+    const SmallMove without(unchecked);
+    const auto seconds = measure(world, {{"with", [&] { with.run(kMany); }, kMany},
+                                         {"without", [&] { without.run(kMany); }, kMany},
+                                         {"check", check, kMany}});
+    print_on_first(world, "The fingerprint's cost, 8x8 S(0) -> S(1)",
+                   {{"", "time"},
+                    {"with check", seconds_text(seconds[0])},
+                    {"without", seconds_text(seconds[1])},
+                    {"the check alone", seconds_text(seconds[2])}});
+  });
 }
 
 }  // namespace tessera::bench
