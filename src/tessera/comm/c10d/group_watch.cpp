@@ -66,6 +66,11 @@ WatchedCall GroupWatch::begin(const WatchedMessage& message, std::string argumen
 }
 
 bool GroupWatch::is_hopeless(const WatchedCall& call, Milliseconds waited) {
+  hopeless_ = finds_no_hope(call, waited);
+  return hopeless_;
+}
+
+bool GroupWatch::finds_no_hope(const WatchedCall& call, Milliseconds waited) {
   if (waited >= std::min(kSuspicion, timeout_ / 4)) {
     // Whoever waits for this rank elsewhere will want to know where it is.
     if (!std::exchange(posted_waiting_, true)) peers_->post_waiting(status_in(call));
@@ -91,6 +96,7 @@ const std::string& GroupWatch::key_of(const WatchedCall& call) const {
 
 void GroupWatch::end_wait() {
   deadlock_.clear();
+  hopeless_ = false;
   if (std::exchange(posted_waiting_, false)) peers_->post_going_on();
 }
 
@@ -98,7 +104,8 @@ void GroupWatch::fail(const WatchedCall& call, const std::string& engine_words) 
   check_usable(call.op);
   if (!deadlock_.empty()) fail_because(call, deadlock_);
   peers_->post_failed(status_in(call), key_);
-  fail_because(call, explain(search(call), call, first_line_of(engine_words)));
+  const bool is_overdue = engine_words.empty() && !hopeless_;
+  fail_because(call, explain(search(call, is_overdue), call, first_line_of(engine_words)));
 }
 
 void GroupWatch::fail_because(const WatchedCall& call, const std::string& reason) {
@@ -115,8 +122,8 @@ void GroupWatch::fail_because(const WatchedCall& call, const std::string& reason
   throw CommError(reason, {peers_->rank(), name_, call.op, since(call.begin)});
 }
 
-GroupWatch::Findings GroupWatch::search(const WatchedCall& call) const {
-  const auto deadline = Clock::now() + kGrace;
+GroupWatch::Findings GroupWatch::search(const WatchedCall& call, bool is_overdue) const {
+  const auto begin = Clock::now();
   while (true) {
     Findings findings = look(call, /*has_failed=*/true);
     if (findings.has_unexplained) {
@@ -127,7 +134,12 @@ GroupWatch::Findings GroupWatch::search(const WatchedCall& call) const {
     // Those that failed too may still be finding out why.
     const bool may_explain = findings.has_fellows && findings.fellows.empty();
     const bool certain = !findings.culprits.empty() || (findings.silent.empty() && !may_explain);
-    if (certain || Clock::now() >= deadline) return findings;
+    // When an engine has noticed something, it may take a while until a process is seen to have ended. When
+    // the time is just up, there was time enough for that. Who is silent and has a process that is there can
+    // only turn out to wait as well: it came later, and says so when it looks around and finds that this rank
+    // has given up. Who failed too sees the same processes, and so will not know more.
+    const Milliseconds grace = is_overdue && !findings.has_unseen ? kAnswer : kGrace;
+    if (certain || since(begin) >= grace) return findings;
     peers_->board().refresh(Milliseconds(20));
     std::this_thread::sleep_for(Milliseconds(10));
   }
@@ -147,11 +159,12 @@ void GroupWatch::look_at(std::int64_t rank, const WatchedCall& call, bool has_fa
   const ProcessIdentity& process = peers_->process(rank);
   const Liveness liveness = liveness_of(process);
   const auto status = peers_->board().latest(rank);
-  const auto has_called = [&](const RankStatus& said) {
-    return call.number > 0 && calls_on(said.calls, key_of(call)).value_or(0) >= call.number;
-  };
-  // Who has left may have made this call before, so that what it sent is still on its way.
-  const bool may_have_called = !has_failed && status && (call.peer || has_called(*status));
+  const auto made =
+      status && call.number > 0 ? calls_on(status->calls, key_of(call)) : std::nullopt;
+  const bool has_called = made && *made >= call.number;
+  // Who has left may have made this call before, so that what it sent is still on its way. Not all messages
+  // are counted.
+  const bool may_have_called = !has_failed && status && (has_called || (call.peer && !made));
   if (status && names_group(status->failed_groups, key_)) {
     findings.has_fellows = true;
     std::string words = concat("rank ", rank, " failed");
@@ -170,7 +183,7 @@ void GroupWatch::look_at(std::int64_t rank, const WatchedCall& call, bool has_fa
     findings.culprits.push_back(status->reason.empty()
                                     ? concat("rank ", rank, " has returned without calling it")
                                     : concat("rank ", rank, " failed: ", status->reason));
-  } else if (status && status->kind == RankStatus::Kind::waiting && has_called(*status) &&
+  } else if (status && status->kind == RankStatus::Kind::waiting && has_called &&
              liveness == Liveness::running) {
     // It waits in the same call, or a later one, and so has come.
   } else if (liveness == Liveness::ended) {
@@ -179,7 +192,9 @@ void GroupWatch::look_at(std::int64_t rank, const WatchedCall& call, bool has_fa
         concat("rank ", rank, " is gone: ", process.to_string(), " has ended"));
   } else {
     std::string words = concat("rank ", rank, " did not come");
-    if (liveness != Liveness::unknown) {
+    if (liveness == Liveness::unknown) {
+      findings.has_unseen = true;
+    } else {
       words += concat(" (", process.to_string(),
                       liveness == Liveness::stopped ? " is stopped)" : " is running)");
     }

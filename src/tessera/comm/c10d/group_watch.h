@@ -64,13 +64,15 @@ class GroupWatch {
   /// To be called when a call that `is_hopeless` has seen is complete.
   void end_wait();
 
-  /// The call failed, in the engine's words (none when it only took too long): finds out within
-  /// `kGrace` who is to blame, and throws `CommError`.
+  /// The call failed, in the engine's words (none when it only took too long, or was hopeless): finds
+  /// out within `kGrace` who is to blame, and throws `CommError`.
   [[noreturn]] void fail(const WatchedCall& call, const std::string& engine_words);
   /// The call failed for a reason that is known.
   [[noreturn]] void fail_because(const WatchedCall& call, const std::string& reason);
 
   static constexpr std::chrono::milliseconds kGrace{600};
+  /// After the time limit, ranks of which nothing was heard get so long to say that they wait too.
+  static constexpr std::chrono::milliseconds kAnswer{300};
   /// After waiting so long, or a quarter of the time limit, a call tells the others.
   static constexpr std::chrono::milliseconds kSuspicion{500};
   /// How often a waiting call should look around.
@@ -85,6 +87,8 @@ class GroupWatch {
     bool has_unexplained = false;
     /// Who has not been heard of, in words.
     std::vector<std::string> silent;
+    /// Set when the process of one of these cannot be seen from here, so that it may have ended.
+    bool has_unseen = false;
     /// Who has failed in this group too; why, where they know it already.
     bool has_fellows = false;
     std::vector<std::string> fellows;
@@ -95,7 +99,10 @@ class GroupWatch {
   [[nodiscard]] Findings look(const WatchedCall& call, bool has_failed) const;
   void look_at(std::int64_t rank, const WatchedCall& call, bool has_failed,
                Findings& findings) const;
-  [[nodiscard]] Findings search(const WatchedCall& call) const;
+  /// `is_overdue` when nothing has happened but that the time limit is up.
+  [[nodiscard]] Findings search(const WatchedCall& call, bool is_overdue) const;
+  /// Whether somebody cannot come any more.
+  [[nodiscard]] bool finds_no_hope(const WatchedCall& call, std::chrono::milliseconds waited);
   [[nodiscard]] std::string explain(const Findings& findings, const WatchedCall& call,
                                     const std::string& engine_words) const;
   void check_usable(const char* op) const;
@@ -107,6 +114,8 @@ class GroupWatch {
   bool is_compared_;
   std::shared_ptr<Peers> peers_;
   bool posted_waiting_ = false;
+  /// What `is_hopeless` has returned last, of a call that still waits.
+  bool hopeless_ = false;
   /// In words, once one is found.
   std::string deadlock_;
   mutable std::mutex mutex_;
