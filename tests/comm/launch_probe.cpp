@@ -4,6 +4,7 @@
 //     throw RANK     that rank throws
 //     kill RANK      that rank is killed by SIGKILL
 //     exit RANK      that rank ends with exit code 7
+//     work           every rank prints its process, and works until something fails
 //     listeners      every rank prints the addresses that its process listens on
 //     log            every rank logs at each level, from its own thread and from another
 
@@ -16,6 +17,8 @@
 #include <sstream>
 #include <string>
 #include <thread>
+
+#include <unistd.h>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -76,6 +79,16 @@ void log_everything() {
   std::thread(log_all, "another thread").join();
 }
 
+void work(const World& world) {
+  print(concat("rank ", world.rank(), " is process ", getpid()));
+  const at::Tensor own = at::full({1000}, world.rank(), at::kFloat);
+  while (true) {
+    (void)all_reduce(own, ReduceOp::sum, world.group());
+    (void)all_gather(own, 0, world.group());
+    barrier(world.group());
+  }
+}
+
 void act(const std::string& what, World& world, std::int64_t culprit) {
   sum(world);
   if (what == "listeners") {
@@ -83,6 +96,7 @@ void act(const std::string& what, World& world, std::int64_t culprit) {
     sum(world);
   }
   if (what == "log") log_everything();
+  if (what == "work") work(world);
   if (culprit < 0) return;
   if (world.rank() == culprit) {
     if (what == "throw") throw Error("planted failure");
