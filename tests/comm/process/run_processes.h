@@ -83,7 +83,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// A TCP port of loopback that nobody uses at the moment.
+/// A TCP port of loopback that nobody uses at the moment, nor will by chance: the system hands out others.
 [[nodiscard]] std::uint16_t find_free_port();
 
 }  // namespace tessera::test
