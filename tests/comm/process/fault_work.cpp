@@ -25,8 +25,12 @@ void work_once(const Group& group, std::int64_t round) {
   transport.barrier();
 }
 
-void work_forever(World& world) {
+void report_ready(const World& world) {
   std::cout << concat("ready, rank ", world.rank(), " is process ", getpid(), '\n') << std::flush;
+}
+
+void work_forever(World& world) {
+  report_ready(world);
   for (std::int64_t round = 0;; ++round) work_once(world.group(), round);
 }
 

@@ -1,6 +1,8 @@
 #include "comm/process/gloo_ranks.h"
 
+#include <cstdlib>
 #include <iostream>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -73,6 +75,13 @@ void GlooJob::expect_success() {
 
 void run_gloo(std::int64_t size, const RankFunction& fn, const WorldOptions& options) {
   GlooJob(size, fn, options).expect_success();
+}
+
+std::chrono::milliseconds noticed_after(const ProcessResult& result) {
+  constexpr std::string_view kAfter = "after ";
+  const auto at = result.output.find(kAfter);
+  if (at == std::string::npos) return std::chrono::milliseconds::max();
+  return std::chrono::milliseconds(std::atoi(result.output.c_str() + at + kAfter.size()));
 }
 
 std::string outputs_of(const std::vector<ProcessResult>& results) {

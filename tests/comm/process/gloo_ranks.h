@@ -14,6 +14,8 @@ using RankFunction = std::function<void(World&)>;
 
 /// The time limit of worlds in tests of faults: 2 s.
 [[nodiscard]] WorldOptions short_options();
+/// With that limit errors must be thrown so soon: a second later.
+inline constexpr std::chrono::milliseconds kThrownInTime{3000};
 /// That of worlds in which nothing should take long: 20 s.
 [[nodiscard]] WorldOptions patient_options();
 
@@ -45,6 +47,9 @@ class GlooJob {
 /// Runs `fn` on `size` processes, and expects all of them to return in time.
 void run_gloo(std::int64_t size, const RankFunction& fn,
               const WorldOptions& options = patient_options());
+
+/// How long a rank had waited when it threw, as it says; more than any limit when it does not say so.
+[[nodiscard]] std::chrono::milliseconds noticed_after(const ProcessResult& result);
 
 /// What processes printed, for messages of tests.
 [[nodiscard]] std::string outputs_of(const std::vector<ProcessResult>& results);

@@ -16,6 +16,7 @@
 #include <ATen/ops/full.h>
 
 #include "comm/process/deadlock_cases.h"
+#include "comm/process/ending_cases.h"
 #include "comm/process/fault_work.h"
 #include "comm/process/sample_cases.h"
 #include "comm/process/transport_cases.h"
@@ -93,9 +94,10 @@ void find_mismatches(World& world, std::size_t first) {
 
 /// Works until told to end, in one of several ways, on rank 1.
 void end_early(World& world, const std::function<void()>& end) {
+  report_ready(world);
   for (std::int64_t round = 0; round < 5; ++round) work_once(world.group(), round);
   if (world.rank() == 1) return end();
-  work_forever(world);
+  for (std::int64_t round = 5;; ++round) work_once(world.group(), round);
 }
 
 /// What is left of the world when it has ended, and what to expect of it then.
@@ -146,9 +148,11 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
        }},
       {"samples", check_all_samples},
       {"work", work_forever},
-      {"throws",
-       [](World& world) { end_early(world, [] { throw std::runtime_error("no more data"); }); }},
-      {"returns", [](World& world) { end_early(world, [] {}); }},
+      {"ends",
+       [=](World& world) {
+         report_ready(world);
+         all_ending_cases().at(number).run(world);
+       }},
       {"exits", [](World& world) { end_early(world, [] { std::exit(3); }); }},
       {"kills_itself", [](World& world) { end_early(world, [] { std::raise(SIGKILL); }); }},
       {"never_comes",
@@ -173,7 +177,8 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
       {"slow",
        [](World& world) {
          for (std::int64_t round = 0; round < world.size(); ++round) {
-           if (world.rank() == round) std::this_thread::sleep_for(milliseconds(1200));
+           // Long enough for the others to become suspicious, and far from the limit.
+           if (world.rank() == round) std::this_thread::sleep_for(milliseconds(800));
            work_once(world.group(), round);
          }
        }},
@@ -196,8 +201,9 @@ std::map<std::string, Case> all_cases(std::uint64_t number) {
 
 /// Short where ranks are to be missed.
 std::chrono::seconds timeout_of(const std::string& name) {
-  const std::set<std::string> patient = {"beyond_ints", "deadlocks", "everything", "groups",
-                                         "mismatches",  "moves",     "samples",    "untouched"};
+  const std::set<std::string> patient = {"beyond_ints", "deadlocks", "ends",
+                                         "everything",  "groups",    "mismatches",
+                                         "moves",       "samples",   "untouched"};
   return std::chrono::seconds(patient.contains(name) ? 20 : 2);
 }
 
