@@ -6,189 +6,14 @@
 #include <torch/torch.h>
 
 #include "comm/redistribute_oracle.h"
-#include "support/random_layout.h"
 #include "support/rank_test.h"
-#include "tessera/base/concat.h"
 #include "tessera/comm/collectives.h"
 #include "tessera/comm/traffic.h"
-#include "tessera/comm/world_state.h"
 
 namespace tessera::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Divides, does not, is smaller than the mesh, has no elements, has no dims.
-const std::vector<Shape> kShapes = {{8, 6}, {5, 3}, {2}, {0, 4}, {}};
-constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kDouble,   at::kLong,
-                                      at::kBool,  at::kBFloat16, at::kComplexFloat};
-
-void expect_every_pair(const MeshShape& mesh, const Shape& shape, const PairOptions& pairs = {},
-                       const MoveOptions& options = {}) {
-  expect_moves(mesh.num_ranks(), every_pair(mesh, mesh, shape, pairs), options);
-}
-
-/// The same between two meshes, for all shapes, in dtypes that take turns.
-void expect_every_pair_in_turn(std::int64_t ranks, const MeshShape& from, const MeshShape& to,
-                               bool all_kinds = true) {
-  constexpr std::size_t kTurns = std::size(kDtypes);
-  for (std::size_t shape = 0; shape < kShapes.size(); ++shape) {
-    for (std::size_t i = 0; i < kTurns; ++i) {
-      const PairOptions pairs{.dtype = kDtypes[(i + shape) % kTurns],
-                              .all_kinds = all_kinds,
-                              .every = kTurns,
-                              .first = i,
-                              .strided_phase = shape};
-      expect_moves(ranks, every_pair(from, to, kShapes[shape], pairs));
-    }
-  }
-}
-
-TEST(RedistributeLocalTest, EveryPairOnOneDimMeshes) {
-  for (const std::int64_t ranks : {1, 2, 3, 4}) {
-    for (const Shape& shape : kShapes) {
-      std::size_t number = 0;
-      for (const auto dtype : kDtypes) {
-        expect_every_pair(MeshShape({ranks}), shape, {.dtype = dtype, .strided_phase = number++});
-      }
-    }
-  }
-}
-
-TEST(RedistributeLocalTest, EveryPairInOtherDtypes) {
-  for (const auto dtype : {at::kHalf, at::kByte, at::kInt}) {
-    expect_every_pair(MeshShape({3}), {5, 4}, {.dtype = dtype});
-  }
-}
-
-TEST(RedistributeLocalTest, EveryPairWithOtherReductionsAndSplits) {
-  for (const MeshShape& mesh : {MeshShape({3}), MeshShape({2, 2})}) {
-    PairOptions pairs{.dtype = at::kDouble, .split_factor = 3};
-    for (const auto op : {ReduceOp::min, ReduceOp::product, ReduceOp::avg}) {
-      pairs.other_op = op;
-      expect_every_pair(mesh, {5, 4}, pairs);
-    }
-    pairs.dtype = at::kLong;
-    for (const auto op : {ReduceOp::band, ReduceOp::bor, ReduceOp::bxor}) {
-      pairs.other_op = op;
-      expect_every_pair(mesh, {5, 4}, pairs);
-    }
-  }
-}
-
-TEST(RedistributeLocalTest, EveryPairOnTwoDimMeshes) {
-  for (const MeshShape& mesh : {MeshShape({2, 2}, {"dp", "tp"}), MeshShape({3, 2})}) {
-    expect_every_pair_in_turn(mesh.num_ranks(), mesh, mesh);
-  }
-}
-
-TEST(RedistributeLocalTest, EveryPairOnTwoDimMeshesInEveryDtype) {
-  for (const auto dtype : kDtypes) {
-    expect_every_pair(MeshShape({2, 2}), {5, 3}, {.dtype = dtype, .all_kinds = false});
-  }
-}
-
-TEST(RedistributeLocalTest, EveryPairOnThreeDimMeshes) {
-  expect_every_pair_in_turn(8, MeshShape({2, 2, 2}), MeshShape({2, 2, 2}), /*all_kinds=*/false);
-}
-
-TEST(RedistributeLocalTest, ManyPairsOfAllKindsOnThreeDimMeshes) {
-  expect_every_pair(MeshShape({2, 2, 2}), {4, 9}, {.every = 41});
-}
-
-TEST(RedistributeLocalTest, EveryPairBetweenMeshes) {
-  const MeshShape four({4});
-  const MeshShape two({2}, {}, {2, 1});
-  const MeshShape others({2}, {}, {0, 3});
-  const MeshShape square({2, 2}, {"dp", "tp"}, {3, 2, 1, 0});
-  for (const auto& [from, to] : {std::pair(four, two), std::pair(two, four), std::pair(two, others),
-                                 std::pair(four, square), std::pair(square, two)}) {
-    expect_every_pair_in_turn(4, from, to);
-  }
-}
-
-TEST(RedistributeLocalTest, RandomPairsBetweenMeshes) {
-  std::vector<MoveCase> cases;
-  for (std::uint64_t seed = 1; cases.size() < 600; ++seed) {
-    Random random(seed);
-    const MeshOptions mesh{.max_dims = 2, .max_size = 3, .max_ranks = 6, .rank_maps = false};
-    const auto spread = [&](const MeshShape& shape) {
-      std::vector<std::int64_t> ranks{0, 1, 2, 3, 4, 5};
-      random.shuffle(ranks);
-      ranks.resize(static_cast<std::size_t>(shape.num_ranks()));
-      return MeshShape(shape.sizes(), shape.names(), ranks);
-    };
-    const MeshShape from = spread(random_mesh(random, mesh));
-    const MeshShape to = spread(random_mesh(random, mesh));
-    const Shape shape = random_shape(random, {.max_dims = 3, .max_size = 7, .max_numel = 100});
-    const PlacementOptions options{.max_split_factor = 3,
-                                   .partial_ops = {ReduceOp::sum, ReduceOp::max}};
-    MoveCase test{random_layout_on(random, from, shape, options),
-                  random_layout_on(random, to, shape, options), at::kDouble, random.one_in(2)};
-    if (from.same_ranks(to) && !is_possible(test.from.placements(), test.to.placements())) continue;
-    cases.push_back(test);
-  }
-  expect_moves(6, cases);
-}
-
-/// Big enough that the ranks share the work of one operation.
-std::vector<MoveCase> large_cases() {
-  const MeshShape mesh({2, 2}, {"dp", "tp"});
-  const Shape shape{515, 513};
-  std::vector<MoveCase> cases;
-  for (const char* from : {"S0,S1", "P,R", "R,S0", "P,P", "P(avg),S1"}) {
-    for (const char* to : {"S1,S0", "R,R", "S0,R", "S1,S1"}) {
-      cases.push_back({Layout(mesh, parse_placements(from), shape),
-                       Layout(mesh, parse_placements(to), shape), at::kFloat,
-                       cases.size() % 3 == 0});
-    }
-  }
-  return cases;
-}
-
-TEST(RedistributeLocalTest, LargeTensorsAreSharedOutAmongTheRanks) {
-  expect_moves(4, large_cases());
-  expect_moves(4, large_cases(), {.in_flight = 5});
-  expect_moves(4, large_cases(), {.indirect = true});
-}
-
-TEST(RedistributeLocalTest, EveryPairAsProcessesDoIt) {
-  for (const std::int64_t ranks : {1, 2, 3, 4}) {
-    for (const Shape& shape : kShapes) {
-      for (const auto dtype : {at::kFloat, at::kBool}) {
-        expect_every_pair(MeshShape({ranks}), shape, {.dtype = dtype}, {.indirect = true});
-      }
-    }
-  }
-  expect_every_pair(MeshShape({2, 2}), {8, 4}, {}, {.indirect = true});
-  expect_every_pair(MeshShape({3, 2}), {7, 3}, {}, {.indirect = true});
-  const MeshShape four({4});
-  const MeshShape two({2}, {}, {2, 1});
-  expect_moves(4, every_pair(four, two, {5, 3}), {.indirect = true});
-  expect_moves(4, every_pair(two, four, {5, 3}), {.indirect = true});
-}
-
-TEST(RedistributeLocalTest, SmallStagingBudgetsAreKept) {
-  // An element for each of three peers is the least that can be asked for.
-  for (const std::int64_t budget : {48, 64, 100, 1000}) {
-    for (const bool indirect : {false, true}) {
-      const PairOptions pairs{.all_kinds = false, .staging_budget = budget};
-      expect_every_pair(MeshShape({4}), {9, 7}, pairs, {.indirect = indirect});
-      expect_every_pair(MeshShape({2, 2}), {9, 7}, pairs, {.indirect = indirect});
-    }
-  }
-}
-
-TEST(RedistributeLocalTest, EveryPairAsynchronously) {
-  for (const bool indirect : {false, true}) {
-    for (const std::int64_t ranks : {1, 2, 3, 4}) {
-      expect_every_pair(MeshShape({ranks}), {5, 3}, {}, {.indirect = indirect, .in_flight = 7});
-    }
-    expect_every_pair(MeshShape({2, 2}), {5, 3}, {}, {.indirect = indirect, .in_flight = 16});
-    expect_every_pair(MeshShape({2, 2}), {9, 7}, {.all_kinds = false, .staging_budget = 64},
-                      {.indirect = indirect, .in_flight = 3});
-  }
-}
 
 TEST(RedistributeLocalTest, AsynchronousResultsWaitForTheirFirstUse) {
   on_every_rank_count([](World& world) {
@@ -291,6 +116,23 @@ TEST(RedistributeLocalTest, BitsAreKept) {
               halves(want)));
         }
       }
+    });
+  }
+}
+
+TEST(RedistributeLocalTest, ContributionsThatOnlyMoveKeepTheirBits) {
+  // Nobody reduces, so what would not survive an addition must arrive.
+  const MeshShape mesh({2, 2});
+  const auto bits = torch::tensor({-1, 0x7f800001, -2147483647 - 1, 1}, at::kInt).view({2, 2});
+  for (const bool indirect : {false, true}) {
+    run_ranks(4, [&](World& world) {
+      if (indirect) make_indirect(world, mesh);
+      const Layout from(mesh, {Partial(), Shard(0)}, {2, 2});
+      const Layout to(mesh, {Partial(), Shard(1)}, {2, 2});
+      const auto own = bits.add(world.rank() / 2);
+      const auto moved =
+          redistribute_local(part_of(own, *from.part_of(world.rank())).view(at::kFloat), from, to);
+      EXPECT_TRUE(at::equal(moved.view(at::kInt), part_of(own, *to.part_of(world.rank()))));
     });
   }
 }

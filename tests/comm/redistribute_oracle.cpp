@@ -1,10 +1,14 @@
 #include "comm/redistribute_oracle.h"
 
+#include <unordered_map>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
 
 #include "comm/indirect_transport.h"
+#include "comm/redistribute_bits.h"
 #include "support/rank_test.h"
 #include "tessera/base/concat.h"
 #include "tessera/comm/collectives.h"
@@ -14,48 +18,19 @@
 namespace tessera::test {
 namespace {
 
-/// Where nothing is reduced, bits are moved and not numbers: elements are then integers of the same
-/// width, as far as there are any, which no arithmetic or comparison of numbers can mistake for others.
+/// Then elements are integers of the same width, as far as there are any.
 bool moves_bits(const MoveCase& test) {
-  const bool has_carrier = c10::elementSize(test.dtype) <= c10::elementSize(at::kLong);
-  return has_carrier && !test.from.has_partial() && !test.to.has_partial();
-}
-
-at::ScalarType carrier_of(at::ScalarType dtype) {
-  if (dtype == at::kBool) return at::kByte;
-  constexpr at::ScalarType kByWidth[] = {at::kByte, at::kShort, at::kInt, at::kLong};
-  const auto width = c10::elementSize(dtype);
-  return kByWidth[width == 8 ? 3 : width / 2];
-}
-
-/// Both zeros, several NaNs (all bits set, and all but the sign and the last one) and anything else;
-/// for complex numbers in both halves. Of bools, true and false.
-at::Tensor odd_bits(const Layout& layout, at::ScalarType dtype) {
-  const auto carrier = carrier_of(dtype);
-  const at::ScalarType half = dtype == at::kComplexFloat ? at::kInt : carrier;
-  const auto bits = static_cast<std::int64_t>(8 * c10::elementSize(half));
-  const std::int64_t sign = std::numeric_limits<std::int64_t>::min() >> (64 - bits);
-  const auto index =
-      at::arange(dtype == at::kComplexFloat ? 2 * layout.numel() : layout.numel(), at::kLong);
-  if (dtype == at::kBool) return index.mul(7).remainder(2).to(carrier).view(layout.shape());
-  const auto kind = index.remainder(5);
-  at::Tensor values = index.mul(0x1E3779B97F4A7C15).add(5);
-  values = values.masked_fill(kind.eq(0), sign).masked_fill(kind.eq(1), -1);
-  values = values.masked_fill(kind.eq(2), -(sign + 2)).to(half);
-  if (half == carrier) return values.view(layout.shape());
-  return values.view({layout.numel(), 2}).view(carrier).view(layout.shape());
+  return has_carrier(test.dtype) && only_moves(test.from, test.to);
 }
 
 /// The value of every element, and for Partial the contribution of the rank at a coordinate: whole
 /// numbers small enough to be exact in every dtype.
 at::Tensor contribution(const Layout& layout, const Coordinate& coordinate, at::ScalarType dtype) {
-  std::int64_t number = 0;
-  for (std::size_t i = 0; i < coordinate.size(); ++i) {
-    const bool partial = is_partial(layout.placements()[i]);
-    if (partial) number = number * layout.mesh().sizes()[i] + coordinate[i];
-  }
+  const std::int64_t number = contribution_number(layout, coordinate);
   auto values = at::arange(layout.numel(), at::kLong).mul(7).add(3 * number).remainder(11).add(1);
   if (dtype == at::kBool) values = values.remainder(2);
+  if (at::isComplexType(dtype))
+    values = at::complex(values.to(at::kDouble), values.mul(3).remainder(7).to(at::kDouble));
   return values.view(layout.shape()).to(dtype);
 }
 
@@ -112,89 +87,173 @@ at::Tensor value_of(const Layout& layout, Held held) {
   return averaged > 1 ? value / averaged : value;
 }
 
+/// What ranks have before a case: many cases begin alike.
+struct Beginning {
+  Layout from;
+  at::ScalarType dtype;
+  bool strided;
+  bool bits;
+
+  bool operator==(const Beginning&) const = default;
+};
+
+struct BeginningHash {
+  std::size_t operator()(const Beginning& key) const { return key.from.hash(); }
+};
+
+/// What ranks should get where bits are moved, and nothing else matters.
+struct Ending {
+  Layout to;
+  at::ScalarType dtype;
+
+  bool operator==(const Ending&) const = default;
+};
+
+struct EndingHash {
+  std::size_t operator()(const Ending& key) const { return key.to.hash(); }
+};
+
+/// Knows what all ranks pass and what they must get. Used by one thread.
+class Oracle {
+ public:
+  explicit Oracle(std::int64_t ranks) : ranks_(ranks) {}
+
+  const std::vector<at::Tensor>& inputs(const MoveCase& test) {
+    auto& found = inputs_[{test.from, test.dtype, test.strided, moves_bits(test)}];
+    for (auto rank = static_cast<std::int64_t>(found.size()); rank < ranks_; ++rank) {
+      found.push_back(local_input(test, rank));
+    }
+    return found;
+  }
+
+  /// The parts of a tensor of odd bits, or of contributions of such, by position in the mesh.
+  const std::vector<at::Tensor>& odd_parts(const MoveCase& test) {
+    auto& found = odd_parts_[{test.to, test.dtype}];
+    const MeshShape& mesh = test.to.mesh();
+    for (auto i = static_cast<std::int64_t>(found.size()); i < mesh.num_ranks(); ++i) {
+      const auto number = contribution_number(test.to, mesh.coordinate_at(i));
+      found.push_back(part_of(odd_bits(test.to.shape(), test.dtype, number), test.to.part_at(i)));
+    }
+    return found;
+  }
+
+  /// What the contributions of a case amount to.
+  const at::Tensor& value(const MoveCase& test) {
+    at::Tensor& found = values_[{test.from, test.dtype}];
+    if (!found.defined()) {
+      found = value_of(
+          test.from, [&](const Coordinate& at) { return contribution(test.from, at, test.dtype); });
+    }
+    return found;
+  }
+
+ private:
+  std::int64_t ranks_;
+  std::unordered_map<Beginning, std::vector<at::Tensor>, BeginningHash> inputs_;
+  std::unordered_map<Ending, std::vector<at::Tensor>, EndingHash> odd_parts_;
+  std::unordered_map<Ending, at::Tensor, EndingHash> values_;
+};
+
 /// What all ranks got in one case.
 class Checker {
  public:
-  explicit Checker(std::int64_t ranks) : outputs_(static_cast<std::size_t>(ranks)) {}
+  Checker(const MoveCase& test, Oracle& oracle)
+      : test_(test), oracle_(oracle), inputs_(oracle.inputs(test)), outputs_(inputs_.size()) {}
 
-  void start(const World& world, const MoveCase& test, bool async_op) {
+  void start(const World& world, bool async_op) {
     at::Tensor& output = outputs_[static_cast<std::size_t>(world.rank())];
-    output = redistribute_local(local_input(test, world.rank()), test.from, test.to,
-                                {.async_op = async_op, .staging_budget = test.staging_budget});
+    output = redistribute_local(input_of(world.rank()), test_.from, test_.to,
+                                {.async_op = async_op, .staging_budget = test_.staging_budget});
     EXPECT_TRUE(async_op || !is_pending(output));
   }
 
   void finish(const World& world) { (void)wait(outputs_[static_cast<std::size_t>(world.rank())]); }
 
-  void expect_right(const MoveCase& test) {
-    if (moves_bits(test)) return expect_bits(test);
-    const at::Tensor expected = value_of(
-        test.from, [&](const Coordinate& at) { return contribution(test.from, at, test.dtype); });
-    const std::string text = describe(test);
-    if (test.to.has_partial()) {
-      expect_contributions(test, expected, text);
+  void expect_right() {
+    for (std::size_t rank = 0; rank < outputs_.size(); ++rank) {
+      expect_outside(static_cast<std::int64_t>(rank));
+    }
+    if (moves_bits(test_)) return expect_bits();
+    const at::Tensor& expected = oracle_.value(test_);
+    if (test_.to.has_partial()) {
+      expect_contributions(expected);
       return;
     }
-    for (const auto rank : test.to.mesh().ranks()) {
-      expect_part(test, rank, output_of(test, rank),
-                  part_of(expected, *test.to.part_of(rank)).to(test.dtype));
+    for (const auto rank : test_.to.mesh().ranks()) {
+      expect_part(rank, output_of(rank),
+                  part_of(expected, *test_.to.part_of(rank)).to(test_.dtype));
     }
   }
 
  private:
-  static std::string describe(const MoveCase& test) {
-    return concat(test.from, " to ", test.to, ' ', c10::toString(test.dtype),
-                  test.strided ? " strided" : "");
+  [[nodiscard]] std::string describe() const {
+    return concat(test_.from, " to ", test_.to, ' ', c10::toString(test_.dtype),
+                  test_.strided ? " strided" : "");
+  }
+
+  [[nodiscard]] const at::Tensor& input_of(std::int64_t rank) const {
+    return inputs_[static_cast<std::size_t>(rank)];
   }
 
   /// What a rank got, after making sure that it is what was asked for by its outside.
-  const at::Tensor& output_of(const MoveCase& test, std::int64_t rank) {
+  const at::Tensor& output_of(std::int64_t rank) {
     const at::Tensor& got = outputs_[static_cast<std::size_t>(rank)];
-    EXPECT_EQ(got.scalar_type(), test.dtype) << describe(test);
-    EXPECT_TRUE(got.is_contiguous() || test.from.equivalent(test.to)) << describe(test);
+    EXPECT_EQ(got.scalar_type(), test_.dtype) << describe();
+    EXPECT_TRUE(got.is_contiguous() || test_.from.equivalent(test_.to)) << describe();
+    const at::Tensor& input = input_of(rank);
+    EXPECT_EQ(input.is_contiguous(), !test_.strided || input.dim() == 0 || input.numel() <= 1)
+        << describe();
     return got;
   }
 
-  static void expect_part(const MoveCase& test, std::int64_t rank, const at::Tensor& got,
-                          const at::Tensor& want) {
+  /// Outside of the destination there is nothing to get; outside of both meshes nothing happens.
+  void expect_outside(std::int64_t rank) {
+    if (test_.to.mesh().contains(rank)) return;
+    const at::Tensor& got = output_of(rank);
+    EXPECT_TRUE(got.sizes() == at::IntArrayRef({0})) << describe() << " rank " << rank;
+    EXPECT_EQ(got.is_same(input_of(rank)), !test_.from.mesh().contains(rank))
+        << describe() << " rank " << rank;
+  }
+
+  void expect_part(std::int64_t rank, const at::Tensor& got, const at::Tensor& want) {
     ASSERT_TRUE(got.sizes() == want.sizes())
-        << describe(test) << " rank " << rank << " has " << got.sizes();
-    ASSERT_TRUE(at::equal(got, want)) << describe(test) << " rank " << rank << "\n"
+        << describe() << " rank " << rank << " has " << got.sizes();
+    ASSERT_TRUE(at::equal(got, want)) << describe() << " rank " << rank << "\n"
                                       << got << "\n"
                                       << want;
   }
 
-  void expect_bits(const MoveCase& test) {
-    const at::Tensor expected = odd_bits(test.from, test.dtype);
-    for (const auto rank : test.to.mesh().ranks()) {
-      expect_part(test, rank, output_of(test, rank).view(carrier_of(test.dtype)),
-                  part_of(expected, *test.to.part_of(rank)));
+  void expect_bits() {
+    const auto& parts = oracle_.odd_parts(test_);
+    const MeshShape& mesh = test_.to.mesh();
+    for (const auto rank : mesh.ranks()) {
+      expect_part(rank, output_of(rank).view(carrier_of(test_.dtype)),
+                  parts[static_cast<std::size_t>(*mesh.position_of(rank))]);
     }
   }
 
   /// Puts the ranks' contributions together to whole tensors, reduces them and compares.
-  void expect_contributions(const MoveCase& test, const at::Tensor& expected,
-                            const std::string& text) {
+  void expect_contributions(const at::Tensor& expected) {
     const auto assembled = [&](const Coordinate& partial) {
-      at::Tensor whole = at::zeros(test.to.shape(), test.dtype);
-      for (const auto rank : test.to.mesh().ranks()) {
-        const Coordinate at = *test.to.mesh().coordinate_of(rank);
+      at::Tensor whole = at::zeros(test_.to.shape(), test_.dtype);
+      for (const auto rank : test_.to.mesh().ranks()) {
+        const Coordinate at = *test_.to.mesh().coordinate_of(rank);
         bool same = true;
         for (std::size_t d = 0; d < at.size(); ++d) {
-          if (is_partial(test.to.placements()[d])) same &= at[d] == partial[d];
+          if (is_partial(test_.to.placements()[d])) same &= at[d] == partial[d];
         }
-        if (same) scatter(whole, *test.to.part_of(rank), outputs_[static_cast<std::size_t>(rank)]);
+        if (same) scatter(whole, *test_.to.part_of(rank), output_of(rank));
       }
       return whole;
     };
-    const at::Tensor got = value_of(test.to, assembled);
-    ASSERT_TRUE(at::allclose(got.to(at::kDouble), expected.to(at::kDouble))) << text << "\n"
-                                                                             << got << "\n"
-                                                                             << expected;
+    const at::Tensor got = value_of(test_.to, assembled);
+    const auto wide = at::isComplexType(test_.dtype) ? at::kComplexDouble : at::kDouble;
+    ASSERT_TRUE(at::allclose(got.to(wide), expected.to(wide))) << describe() << "\n"
+                                                               << got << "\n"
+                                                               << expected;
   }
 
   static void scatter(const at::Tensor& whole, const Part& part, const at::Tensor& local) {
-    std::vector<at::indexing::TensorIndex> index;
     if (part.dims.empty()) {
       whole.copy_(local);
       return;
@@ -204,37 +263,16 @@ class Checker {
     whole.view(-1).index_copy_(0, flat.view(-1), local.reshape(-1));
   }
 
+  MoveCase test_;
+  Oracle& oracle_;
+  const std::vector<at::Tensor>& inputs_;
   std::vector<at::Tensor> outputs_;
 };
 
-std::vector<Placement> every_placement(std::size_t ndim, const PairOptions& options) {
-  std::vector<Placement> all{Replicate(), Partial(ReduceOp::sum)};
-  if (options.all_kinds) all.emplace_back(Partial(options.other_op));
-  for (std::size_t d = 0; d < ndim; ++d) {
-    all.emplace_back(Shard(static_cast<std::int64_t>(d)));
-    if (options.all_kinds) {
-      all.emplace_back(StridedShard(static_cast<std::int64_t>(d), options.split_factor));
-    }
-  }
-  return all;
-}
-
-/// All placements for a mesh, by counting through them.
-std::vector<Placements> all_placements(const MeshShape& mesh, std::size_t ndim,
-                                       const PairOptions& options) {
-  const auto choices = every_placement(ndim, options);
-  std::vector<Placements> all{{}};
-  for (std::int64_t d = 0; d < mesh.ndim(); ++d) {
-    std::vector<Placements> longer;
-    for (const auto& prefix : all) {
-      for (const auto& choice : choices) {
-        longer.push_back(prefix);
-        longer.back().push_back(choice);
-      }
-    }
-    all = std::move(longer);
-  }
-  return all;
+/// The moves of the test that runs.
+std::int64_t& moves() {
+  static std::int64_t count = 0;
+  return count;
 }
 
 void make_indirect(const World& world, const Group& group) {
@@ -249,12 +287,15 @@ at::Tensor local_input(const MoveCase& test, std::int64_t rank) {
   const auto coordinate = test.from.mesh().coordinate_of(rank);
   if (!coordinate) return at::empty({0}, test.dtype);
   const Part part = test.from.part_at(*coordinate);
-  at::Tensor local = moves_bits(test)
-                         ? part_of(odd_bits(test.from, test.dtype), part).view(test.dtype)
-                         : part_of(contribution(test.from, *coordinate, test.dtype), part);
+  const bool bits = moves_bits(test);
+  const at::Tensor whole =
+      bits ? odd_bits(test.from.shape(), test.dtype, contribution_number(test.from, *coordinate))
+           : contribution(test.from, *coordinate, test.dtype);
+  at::Tensor local = part_of(whole, part);
+  if (bits) local = local.view(test.dtype);
   if (!test.strided || local.dim() == 0) return local;
-  // The same values in columns, and every other element only.
-  return at::stack({local, local}, -1).transpose(0, -1).contiguous().transpose(0, -1).select(-1, 0);
+  // The same values in columns, and of these every other element only.
+  return at::stack({local, local}, -1).transpose(0, -2).contiguous().transpose(0, -2).select(-1, 0);
 }
 
 at::Tensor part_of(const at::Tensor& whole, const Part& part) {
@@ -267,62 +308,6 @@ at::Tensor part_of(const at::Tensor& whole, const Part& part) {
     local = local.index_select(static_cast<std::int64_t>(d), torch::tensor(indices, at::kLong));
   }
   return local.contiguous();
-}
-
-bool mixes_partials(const Placements& placements) {
-  std::optional<ReduceOp> op;
-  for (const auto& placement : placements) {
-    const auto* partial = std::get_if<Partial>(&placement);
-    if (partial == nullptr) continue;
-    if (op.value_or(partial->op) != partial->op) return true;
-    op = partial->op;
-  }
-  return false;
-}
-
-bool is_possible(const Placements& from, const Placements& to) {
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const auto* a = std::get_if<Partial>(&from[i]);
-    const auto* b = std::get_if<Partial>(&to[i]);
-    if (a != nullptr && b != nullptr && !(*a == *b)) return false;
-  }
-  return !mixes_partials(from) && !mixes_partials(to);
-}
-
-/// ThreadSanitizer looks for races, which do not depend on the values moved, and takes ten times as
-/// long: a seventh of the pairs do, scattered over all kinds of placements.
-bool is_left_out([[maybe_unused]] std::size_t number) {
-#ifdef __SANITIZE_THREAD__
-  constexpr std::uint64_t kScatter = 0x9e3779b97f4a7c15;
-  return (number * kScatter >> 33) % 7 != 0;
-#else
-  return false;
-#endif
-}
-
-bool takes_maximum(const Placements& placements) {
-  return std::find(placements.begin(), placements.end(), Placement(Partial(ReduceOp::max))) !=
-         placements.end();
-}
-
-std::vector<MoveCase> every_pair(const MeshShape& from, const MeshShape& to, const Shape& shape,
-                                 const PairOptions& options) {
-  std::vector<MoveCase> cases;
-  std::size_t number = 0;
-  for (const auto& before : all_placements(from, shape.size(), options)) {
-    for (const auto& after : all_placements(to, shape.size(), options)) {
-      if (mixes_partials(before) || mixes_partials(after)) continue;
-      if (from.same_ranks(to) && !is_possible(before, after)) continue;
-      if (number++ % options.every != options.first || is_left_out(number)) continue;
-      const bool strided = (number / options.every + options.strided_phase) % 2 == 0;
-      // Complex numbers have no maximum. Dtypes share the pairs, so another one takes its place.
-      const bool has_none =
-          at::isComplexType(options.dtype) && (takes_maximum(before) || takes_maximum(after));
-      cases.push_back({Layout(from, before, shape), Layout(to, after, shape),
-                       has_none ? at::kFloat : options.dtype, strided, options.staging_budget});
-    }
-  }
-  return cases;
 }
 
 void make_indirect(const World& world, const MeshShape& mesh) {
@@ -359,7 +344,11 @@ void expect_moves(std::int64_t ranks, const std::vector<MoveCase>& cases,
   if (cases.empty()) return;
 #endif
   ASSERT_FALSE(cases.empty());
-  std::vector<Checker> checkers(cases.size(), Checker(ranks));
+  moves() += static_cast<std::int64_t>(cases.size());
+  Oracle oracle(ranks);
+  std::vector<Checker> checkers;
+  checkers.reserve(cases.size());
+  for (const auto& each : cases) checkers.emplace_back(each, oracle);
   const bool async_op = options.in_flight > 1;
   const auto run = [&](World& world) {
     if (options.indirect) {
@@ -369,15 +358,17 @@ void expect_moves(std::int64_t ranks, const std::vector<MoveCase>& cases,
     }
     for (std::size_t first = 0; first < cases.size(); first += options.in_flight) {
       const std::size_t end = std::min(first + options.in_flight, cases.size());
-      for (std::size_t i = first; i < end; ++i) checkers[i].start(world, cases[i], async_op);
+      for (std::size_t i = first; i < end; ++i) checkers[i].start(world, async_op);
       // Last begun, first waited for.
       for (std::size_t i = end; i > first; --i) checkers[i - 1].finish(world);
     }
   };
   ASSERT_NO_THROW(run_ranks(ranks, run, test_options()));
   for (std::size_t i = 0; i < cases.size() && !::testing::Test::HasFatalFailure(); ++i) {
-    checkers[i].expect_right(cases[i]);
+    checkers[i].expect_right();
   }
 }
+
+std::int64_t take_moves() { return std::exchange(moves(), 0); }
 
 }  // namespace tessera::test
