@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "comm/process/sample_cases.h"
+#include "comm/redistribute_bits.h"
 #include "support/random_layout.h"
 #include "tessera/base/concat.h"
 #include "tessera/base/error.h"
@@ -24,6 +25,8 @@ struct Sample {
   ReduceOp op;
   RedistributeLocalOptions options;
   bool strided;
+  /// Values that are no numbers, where nothing is reduced.
+  bool odd;
 };
 
 /// A mesh of some of the ranks, in any order.
@@ -53,8 +56,11 @@ Sample draw_sample(std::uint64_t seed, std::int64_t world_size) {
   const Layout source = random_layout_on(random, from, shape, placements);
   RedistributeLocalOptions options{.async_op = random.one_in(3)};
   if (random.one_in(4)) options.staging_budget = random.between(64, 400);
-  return {source,          random_layout_on(random, to, shape, placements), dtype, op, options,
-          random.one_in(3)};
+  Sample sample{
+      source, random_layout_on(random, to, shape, placements), dtype, op, options, random.one_in(3),
+      false};
+  sample.odd = random.one_in(2) && only_moves(sample.from, sample.to);
+  return sample;
 }
 
 /// The tensor that the contributions of a layout are made from.
@@ -64,22 +70,13 @@ at::Tensor base_of(const Sample& sample) {
   return values.view(sample.from.shape()).to(sample.dtype);
 }
 
-/// How many contributions a layout has, and the number of one.
+/// How many contributions a layout has.
 std::int64_t contributions(const Layout& layout) {
   std::int64_t count = 1;
   for (std::size_t i = 0; i < layout.placements().size(); ++i) {
     if (is_partial(layout.placements()[i])) count *= layout.mesh().sizes()[i];
   }
   return count;
-}
-
-std::int64_t number_of(const Layout& layout, const Coordinate& coordinate) {
-  std::int64_t number = 0;
-  for (std::size_t i = 0; i < coordinate.size(); ++i) {
-    if (!is_partial(layout.placements()[i])) continue;
-    number = number * layout.mesh().sizes()[i] + coordinate[i];
-  }
-  return number;
 }
 
 /// The whole tensor: contribution k is the base plus k.
@@ -110,20 +107,51 @@ at::Tensor part_of(at::Tensor whole, const Part& part) {
   return whole.contiguous();
 }
 
+at::Tensor contribution_at(const Sample& sample, const Coordinate& coordinate) {
+  const std::int64_t number = contribution_number(sample.from, coordinate);
+  return number == 0 ? base_of(sample) : base_of(sample) + number;
+}
+
+/// NaNs, both zeros and other bits, in either layout.
+at::Tensor odd_part(const Sample& sample, const Layout& layout, const Coordinate& coordinate) {
+  const auto number = contribution_number(layout, coordinate);
+  return part_of(odd_bits(layout.shape(), sample.dtype, number), layout.part_at(coordinate))
+      .view(sample.dtype);
+}
+
 at::Tensor local_input(const Sample& sample, std::int64_t rank) {
   const auto coordinate = sample.from.mesh().coordinate_of(rank);
   if (!coordinate) return at::empty({0}, sample.dtype);
-  const std::int64_t number = number_of(sample.from, *coordinate);
-  const at::Tensor whole = number == 0 ? base_of(sample) : base_of(sample) + number;
-  const at::Tensor local = part_of(whole, sample.from.part_at(*coordinate));
+  const at::Tensor local =
+      sample.odd ? odd_part(sample, sample.from, *coordinate)
+                 : part_of(contribution_at(sample, *coordinate), sample.from.part_at(*coordinate));
   return sample.strided ? at::stack({local, local}, -1).select(-1, 1) : local;
+}
+
+/// What was only moved has kept every bit.
+void expect_same_bits(const Sample& sample, const at::Tensor& moved, std::int64_t rank) {
+  const auto coordinate = sample.to.mesh().coordinate_of(rank);
+  if (!coordinate) return;
+  const auto bits = [&](const at::Tensor& x) {
+    return x.contiguous().view(carrier_of(sample.dtype));
+  };
+  const at::Tensor expected = odd_part(sample, sample.to, *coordinate);
+  EXPECT_EQ(moved.scalar_type(), sample.dtype);
+  EXPECT_TRUE(bits(moved).equal(bits(expected))) << moved << "\ninstead of\n" << expected;
 }
 
 void check_sample(World& world, const Sample& sample) {
   const std::int64_t rank = world.rank();
-  at::Tensor moved =
-      wait(redistribute_local(local_input(sample, rank), sample.from, sample.to, sample.options));
+  const at::Tensor local = local_input(sample, rank);
+  at::Tensor moved = wait(redistribute_local(local, sample.from, sample.to, sample.options));
   Layout layout = sample.to;
+  if (!layout.mesh().contains(rank)) {
+    // Nothing for who is outside of the destination, and nothing new outside of both.
+    EXPECT_EQ(moved.sizes(), at::IntArrayRef({0}));
+    EXPECT_EQ(moved.scalar_type(), sample.dtype);
+    EXPECT_EQ(moved.is_same(local), !sample.from.mesh().contains(rank));
+  }
+  if (sample.odd) return expect_same_bits(sample, moved, rank);
   if (layout.has_partial()) {
     // Contributions can be of any value that reduces to the right one.
     layout = Layout(layout.mesh(),
@@ -155,6 +183,7 @@ bool has_plan(const World& world, const Sample& sample) {
 
 void check_redistributions(World& world, std::uint64_t first, std::uint64_t count) {
   std::uint64_t checked = 0;
+  std::uint64_t odd = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     const Sample sample = draw_sample(seed, world.size());
     SCOPED_TRACE(concat("seed ", seed, ": ", sample.from, " to ", sample.to, ' ',
@@ -162,9 +191,14 @@ void check_redistributions(World& world, std::uint64_t first, std::uint64_t coun
     if (!has_plan(world, sample)) continue;
     check_sample(world, sample);
     ++checked;
+    if (sample.odd) ++odd;
     if (::testing::Test::HasFailure()) break;
   }
   EXPECT_GT(checked, count * 3 / 4) << "too many samples cannot be planned";
+  // About a quarter are.
+  if (count >= 100) {
+    EXPECT_GT(odd, count / 10) << "too few samples have values that are no numbers";
+  }
   barrier(world.group());
 }
 
