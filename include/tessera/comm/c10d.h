@@ -30,7 +30,9 @@ using GroupMaker =
 /// backend: NCCL where libtorch has it, gloo, or one of the program's own.
 ///
 ///     World world = adopt(process_group);
-///     DeviceMesh mesh = DeviceMesh::from_group(world.group(), "cuda", "dp");
+///     DeviceMesh mesh("cuda", MeshShape({4, 2}, {"dp", "tp"}), world);
+///
+/// `DeviceMesh::from_group(process_group, "cuda", "dp")` is short for the mesh of all its members.
 ///
 /// The world's rank and size are those of `all`. It lives as long as the returned handle, and so do
 /// its groups; the process groups stay the program's own. Of other groups it has those in `others`,

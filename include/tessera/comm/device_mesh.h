@@ -11,9 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include <c10/util/intrusive_ptr.h>
+
 #include "tessera/comm/group.h"
 #include "tessera/comm/world.h"
 #include "tessera/layout/mesh_shape.h"
+
+namespace c10d {
+class ProcessGroup;
+}
 
 namespace tessera {
 
@@ -33,6 +39,27 @@ class DeviceMesh {
   /// The one-dimensional mesh of a group's members; `name` may be empty.
   [[nodiscard]] static DeviceMesh from_group(const Group& group, std::string device_type,
                                              std::string name = {});
+  /// The one-dimensional mesh of the members of a process group that the program has already, whatever
+  /// its backend, in the group's order:
+  ///
+  ///     DeviceMesh mesh = DeviceMesh::from_group(process_group, "cpu", "dp");
+  ///
+  /// Short for `adopt` of `tessera/comm/c10d.h` and the mesh of all ranks of the world that it returns.
+  /// Ranks are the places in the process group: 0 is its first member. The mesh keeps that world alive,
+  /// and the world the process group's backend; `mesh.world()` is it, to be passed where there is no
+  /// mesh, since it does not become `World::current()`.
+  ///
+  /// All members must call it. It communicates, as `adopt` does: a few hundred bytes per rank. Every
+  /// call makes a world of its own, and meshes of different worlds are not equal. For several meshes on
+  /// the same ranks, or meshes that need groups of some of them (`unflatten`), call `adopt` once, with
+  /// the other process groups or a function that makes them, and make the meshes of its world.
+  ///
+  /// Throws `InvalidArgument` for a process group that is null or has no backend and for a device type
+  /// with an index, before anything is communicated; `CommError` when the members do not find each
+  /// other.
+  [[nodiscard]] static DeviceMesh from_group(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                             std::string device_type, std::string name = {},
+                                             const WorldOptions& options = {});
 
   /// What it was made of.
   [[nodiscard]] const MeshShape& shape() const;
@@ -83,6 +110,7 @@ class DeviceMesh {
   [[nodiscard]] std::string to_string() const;
 
  private:
+  static void check_device_type(const std::string& device_type);
   [[nodiscard]] bool has_same_contents(const DeviceMesh& other) const;
 
   struct State;

@@ -49,16 +49,12 @@ struct DeviceMesh::State {
   }
 };
 
-namespace {
-
-void check_device_type(const std::string& device_type) {
+void DeviceMesh::check_device_type(const std::string& device_type) {
   TESSERA_CHECK(!device_type.empty() && device_type.find(':') == std::string::npos,
                 "DeviceMesh: device type \"", device_type,
                 "\" given; Device type with index is not supported: pass the type alone, such as "
                 "cpu or cuda");
 }
-
-}  // namespace
 
 DeviceMesh::DeviceMesh(std::string device_type, MeshShape shape)
     : DeviceMesh(std::move(device_type), std::move(shape), World::current()) {}

@@ -1,17 +1,17 @@
 #include <csignal>
-#include <iostream>
+#include <functional>
+#include <optional>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "comm/process/gloo_ranks.h"
+#include "comm/process/process_groups.h"
 #include "comm/process/sample_cases.h"
 #include "comm/process/transport_cases.h"
 #include "tessera/base/concat.h"
@@ -19,51 +19,13 @@
 #include "tessera/comm/collectives.h"
 #include "tessera/comm/comm_error.h"
 #include "tessera/comm/device_mesh.h"
-#include "tessera/comm/world_state.h"
+#include "tessera/comm/redistribute_local.h"
+#include "tessera/tensor/dtensor.h"
 
 namespace tessera::test {
 namespace {
 
-using std::chrono::milliseconds;
 using testing::HasSubstr;
-using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
-
-/// A process group as a program that uses c10d makes it.
-GroupPtr make_process_group(const std::string& file, const std::string& name, int rank, int size) {
-  const auto store =
-      c10::make_intrusive<c10d::PrefixStore>(name, c10::make_intrusive<c10d::FileStore>(file, -1));
-  auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(5000));
-  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
-  group->setBackend(at::kCPU, c10d::ProcessGroup::GLOO,
-                    c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options));
-  return group;
-}
-
-/// Runs `fn` on processes that have a process group of all of them; returns what they printed.
-std::vector<ProcessResult> with_process_groups(
-    int size, const std::function<void(const GroupPtr&, const std::string& file)>& fn) {
-  const TemporaryFolder folder;
-  Processes processes(size, [&](std::int64_t rank) {
-    const std::string file = folder.path() + "/store";
-    at::set_num_threads(1);
-    try {
-      fn(make_process_group(file, "all", static_cast<int>(rank), size), file);
-    } catch (const std::exception& error) {
-      std::cout << "threw: " << error.what() << std::endl;
-      return 1;
-    }
-    return ::testing::Test::HasFailure() ? 1 : 0;
-  });
-  return processes.finish(milliseconds(60'000));
-}
-
-void expect_success(const std::vector<ProcessResult>& results) {
-  for (const auto& result : results) {
-    EXPECT_EQ(result.status, 0) << outputs_of(results);
-    EXPECT_FALSE(result.overdue);
-  }
-}
 
 TEST(AdoptTest, AnAdoptedGroupCanDoEverything) {
   expect_success(with_process_groups(3, [](const GroupPtr& all, const std::string&) {
@@ -133,7 +95,7 @@ TEST(AdoptTest, MismatchesAreFoundAndTheDeadAreNamed) {
 }
 
 TEST(AdoptTest, RanksThatDoNotFitAreRefused) {
-  expect_success(with_process_groups(2, [](const GroupPtr& all, const std::string&) {
+  expect_success(with_process_groups(2, [](const GroupPtr& all, const std::string& file) {
     // Nobody may end before everybody is connected.
     all->barrier()->wait();
     const auto refusal = [&](const std::vector<AdoptedGroup>& others) -> std::string {
@@ -147,13 +109,89 @@ TEST(AdoptTest, RanksThatDoNotFitAreRefused) {
     EXPECT_THAT(refusal({{all, {0}}}), HasSubstr("adopt: ranks {0} given for a process group of "
                                                  "size 2; give one rank per member"));
     EXPECT_THAT(refusal({{all, {1, 0}}}), HasSubstr("give the ranks in the group's order"));
-    EXPECT_THAT(refusal({{GroupPtr(), {0, 1}}}), HasSubstr("adopt: no process group given"));
-    try {
-      (void)adopt(GroupPtr());
-      ADD_FAILURE() << "no process group was adopted";
-    } catch (const InvalidArgument& error) {
-      EXPECT_THAT(error.what(), HasSubstr("adopt: no process group given"));
-    }
+    EXPECT_THAT(refusal({{GroupPtr(), {0, 1}}}),
+                HasSubstr("adopt: no process group given for ranks {0,1}"));
+    EXPECT_THAT(refusal({{make_bare_process_group(file, all->getRank(), 2), {0, 1}}}),
+                HasSubstr("adopt: a process group without a backend given"));
+  }));
+}
+
+std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(AdoptTest, WhatIsNoProcessGroupIsRefusedBeforeAnybodyIsAsked) {
+  // One rank alone calls: had it asked the other, it would have waited for it.
+  expect_success(with_process_groups(2, [](const GroupPtr& all, const std::string& file) {
+    all->barrier()->wait();
+    if (all->getRank() == 1) return open_signs(file)->wait({"done"}, std::chrono::seconds(90));
+    const GroupPtr bare = make_bare_process_group(file, 0, 2);
+    EXPECT_EQ(refusal_of([&] { (void)adopt(GroupPtr()); }),
+              "adopt: no process group given; pass one that all its members have made");
+    EXPECT_EQ(refusal_of([&] { (void)DeviceMesh::from_group(GroupPtr(), "cpu"); }),
+              "DeviceMesh::from_group: no process group given; pass one that all its members have "
+              "made");
+    EXPECT_EQ(
+        refusal_of([&] { (void)adopt(bare); }),
+        "adopt: a process group without a backend given; set one for the device whose tensors "
+        "it shall move");
+    EXPECT_EQ(refusal_of([&] { (void)DeviceMesh::from_group(bare, "cpu"); }),
+              "DeviceMesh::from_group: a process group without a backend given; set one for the "
+              "device whose tensors it shall move");
+    EXPECT_THAT(refusal_of([&] { (void)DeviceMesh::from_group(all, "cuda:0"); }),
+                HasSubstr("DeviceMesh: device type \"cuda:0\" given"));
+    open_signs(file)->set("done", "yes");
+  }));
+}
+
+TEST(AdoptTest, AMeshIsMadeOfAProcessGroup) {
+  expect_success(with_process_groups(3, [](GroupPtr all, const std::string&) {
+    const int rank = all->getRank();
+    const DeviceMesh mesh = DeviceMesh::from_group(all, "cpu", "dp", patient_options());
+    // The mesh needs nobody to keep its world, nor the process group.
+    all.reset();
+    EXPECT_EQ(mesh.to_string(), "DeviceMesh([dp=3], cpu)");
+    EXPECT_EQ(mesh.local_rank("dp"), rank);
+    EXPECT_EQ(mesh.world().size(), 3);
+    EXPECT_STREQ(mesh.world().engine(), "gloo");
+    EXPECT_EQ(mesh.world().options().timeout, patient_options().timeout);
+    EXPECT_FALSE(World::is_running());
+    const at::Tensor sum = all_reduce(at::full({2}, rank, at::kLong), ReduceOp::sum, mesh["dp"]);
+    EXPECT_TRUE(sum.eq(3).all().item<bool>());
+    const at::Tensor whole = at::arange(12, at::kFloat).view({6, 2});
+    const Layout rows(mesh.shape(), {Shard(0)}, {6, 2});
+    const Layout everything(mesh.shape(), {Replicate()}, {6, 2});
+    EXPECT_TRUE(redistribute_local(whole.narrow(0, 2 * rank, 2), rows, everything, mesh.world())
+                    .equal(whole));
+    const at::Tensor spread = distribute_tensor(whole, mesh, {Shard(0)});
+    EXPECT_TRUE(full_tensor(spread * 2).equal(whole * 2));
+  }));
+}
+
+TEST(AdoptTest, MeshesOfOneProcessGroupHaveWorldsOfTheirOwn) {
+  expect_success(with_process_groups(4, [](const GroupPtr& all, const std::string&) {
+    const auto make = [&] { return DeviceMesh::from_group(all, "cpu", "dp", patient_options()); };
+    std::optional<DeviceMesh> first = make();
+    const DeviceMesh second = make();
+    EXPECT_FALSE(*first == second);
+    EXPECT_TRUE(DeviceMesh(second) == second);
+    barrier(*first);
+    barrier(second);
+    const Group group = first->group();
+    first.reset();
+    EXPECT_THAT(refusal_of([&] { barrier(group); }),
+                HasSubstr("is used after its world has ended"));
+    barrier(second);
+    // Only the group of all ranks is there.
+    const DeviceMesh square = second.unflatten(0, {2, 2}, {"rows", "columns"});
+    EXPECT_THAT(refusal_of([&] { barrier(square["rows"]); }),
+                HasSubstr("pass a process group of these ranks, in this order, to adopt"));
+    barrier(square);
   }));
 }
 

@@ -17,6 +17,7 @@
 #include "tessera/comm/c10d/solo_transport.h"
 #include "tessera/comm/c10d/store_board.h"
 #include "tessera/comm/comm_error.h"
+#include "tessera/comm/device_mesh.h"
 
 namespace tessera {
 namespace detail {
@@ -31,9 +32,18 @@ struct Adopted {
   BackendTraits traits;
 };
 
+/// `function` is what the user called.
+void check_has_backend(const GroupPtr& group, const char* function) {
+  TESSERA_CHECK(group, function,
+                ": no process group given; pass one that all its members have made");
+  TESSERA_CHECK(
+      !group->getDeviceTypes().empty(), function,
+      ": a process group without a backend given; set one for the device whose tensors it "
+      "shall move");
+}
+
 Adopted take_backend(const GroupPtr& group) {
   const auto devices = group->getDeviceTypes();
-  TESSERA_CHECK(!devices.empty(), "adopt: a process group without a backend given");
   const auto is_cpu = [](const c10::Device& device) { return device.is_cpu(); };
   const auto host = std::find_if(devices.begin(), devices.end(), is_cpu);
   const c10::Device device = host != devices.end() ? *host : devices.front();
@@ -94,6 +104,7 @@ std::shared_ptr<Peers> meet_peers(std::int64_t rank, const Adopted& whole, const
 void check_fits(const AdoptedGroup& group, std::int64_t own_rank, std::int64_t world_size) {
   TESSERA_CHECK(group.group, "adopt: no process group given for ranks {", joined(group.ranks, ","),
                 "}");
+  check_has_backend(group.group, "adopt");
   const std::int64_t index = group.group->getRank();
   const auto size = static_cast<std::int64_t>(group.ranks.size());
   TESSERA_CHECK(group.group->getSize() == size, "adopt: ranks {", joined(group.ranks, ","),
@@ -169,7 +180,7 @@ World adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& all,
             const std::vector<AdoptedGroup>& others, const WorldOptions& options,
             GroupMaker make_group) {
   using namespace detail;
-  TESSERA_CHECK(all, "adopt: no process group given");
+  check_has_backend(all, "adopt");
   const std::int64_t rank = all->getRank();
   const std::int64_t size = all->getSize();
   for (const auto& other : others) check_fits(other, rank, size);
@@ -182,6 +193,16 @@ World adopt(const c10::intrusive_ptr<c10d::ProcessGroup>& all,
   std::string engine = whole.traits.engine;
   return World(std::make_shared<AdoptedWorld>(options, std::move(peers), std::move(groups),
                                               std::move(engine), std::move(make_group)));
+}
+
+// Here and not with the mesh, whose other sources know nothing of c10d.
+DeviceMesh DeviceMesh::from_group(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                  std::string device_type, std::string name,
+                                  const WorldOptions& options) {
+  detail::check_has_backend(group, "DeviceMesh::from_group");
+  check_device_type(device_type);
+  const World world = adopt(group, {}, options);
+  return from_group(world.group(), std::move(device_type), std::move(name));
 }
 
 }  // namespace tessera
