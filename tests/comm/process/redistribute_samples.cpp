@@ -40,6 +40,20 @@ MeshShape draw_mesh(Random& random, std::int64_t world_size) {
   return MeshShape(mesh.sizes(), mesh.names(), ranks);
 }
 
+/// Makes both layouts Partial along one dim of a mesh of two, and not along the other: contributions
+/// that only move, which two layouts drawn at random seldom have.
+void let_contributions_pass(Random& random, Sample& sample) {
+  const MeshShape& mesh = sample.from.mesh();
+  if (mesh.ndim() != 2 || !mesh.same_ranks(sample.to.mesh())) return;
+  const auto dim = static_cast<std::size_t>(random.between(0, 1));
+  for (Layout* layout : {&sample.from, &sample.to}) {
+    Placements placements = layout->placements();
+    if (is_partial(placements[1 - dim])) placements[1 - dim] = Replicate();
+    placements[dim] = Partial(sample.op);
+    *layout = Layout(layout->mesh(), placements, layout->shape());
+  }
+}
+
 Sample draw_sample(std::uint64_t seed, std::int64_t world_size) {
   Random random(seed);
   const MeshShape from = draw_mesh(random, world_size);
@@ -59,6 +73,7 @@ Sample draw_sample(std::uint64_t seed, std::int64_t world_size) {
   Sample sample{
       source, random_layout_on(random, to, shape, placements), dtype, op, options, random.one_in(3),
       false};
+  if (!placements.partial_ops.empty() && random.one_in(2)) let_contributions_pass(random, sample);
   sample.odd = random.one_in(2) && only_moves(sample.from, sample.to);
   return sample;
 }
