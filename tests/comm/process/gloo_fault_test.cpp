@@ -33,7 +33,7 @@ constexpr milliseconds kEnded{4500};
 class FaultyJob : public GlooJob {
  public:
   FaultyJob(std::int64_t size, const RankFunction& fn,
-            const WorldOptions& options = short_options())
+            const WorldOptions& options = short_options(), Exit exit = Exit::as_usual)
       : GlooJob(
             size,
             [fn](World& world) {
@@ -44,7 +44,7 @@ class FaultyJob : public GlooJob {
                 throw;
               }
             },
-            options) {}
+            options, exit) {}
 };
 
 /// Expects that all ranks but one ended in time, with an error that has all of `words`.
@@ -117,7 +117,7 @@ TEST(GlooFaultTest, SurvivorsNameARankThatEndsInWhateverTheyWait) {
     std::vector<std::unique_ptr<FaultyJob>> jobs;
     const std::size_t end = std::min(first + kAtATime, cases.size());
     for (std::size_t i = first; i < end; ++i) {
-      jobs.push_back(std::make_unique<FaultyJob>(3, cases[i].run, options));
+      jobs.push_back(std::make_unique<FaultyJob>(3, cases[i].run, options, Exit::at_once));
     }
     for (std::size_t i = first; i < end; ++i) {
       expect_end_noticed(*jobs[i - first], cases[i], options.timeout);

@@ -50,7 +50,7 @@ bool leave_network() {
 /// Starts a job, cuts its network at a random moment of its work, and looks at how it ends.
 int cut_network_of_a_job(std::mt19937 random) {
   if (!leave_network()) return kNotAllowed;
-  GlooJob job(3, work_forever, short_options());
+  GlooJob job(3, work_forever, short_options(), Exit::at_once);
   Processes& processes = job.processes();
   if (!processes.wait_for_output("ready", milliseconds(20'000))) return 1;
   std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
@@ -72,7 +72,8 @@ TEST(GlooNetworkTest, ACutIsAnErrorOnAllRanksAfterTheTimeLimit) {
   constexpr int kAtATime = 10;
   for (int cut = 0; cut < kCuts; cut += kAtATime) {
     Processes jobs(kAtATime, [&](std::int64_t i) {
-      return cut_network_of_a_job(std::mt19937(static_cast<unsigned>(cut + i)));
+      end_at_once(cut_network_of_a_job(std::mt19937(static_cast<unsigned>(cut + i))));
+      return 0;
     });
     const auto results = jobs.finish(milliseconds(60'000));
     for (const auto& result : results) {

@@ -52,11 +52,13 @@ int run_gloo_rank(std::int64_t rank, std::int64_t size, const detail::Rendezvous
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
-GlooJob::GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& options)
-    : processes_(size, [this, size, fn, options](std::int64_t rank) {
+GlooJob::GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& options, Exit exit)
+    : processes_(size, [=, this](std::int64_t rank) {
         detail::Rendezvous rendezvous;
         rendezvous.file = folder_.path() + "/store";
-        return run_gloo_rank(rank, size, rendezvous, options, fn);
+        const int code = run_gloo_rank(rank, size, rendezvous, options, fn);
+        if (exit == Exit::at_once) end_at_once(code);
+        return code;
       }) {}
 
 GlooJob::GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& options,

@@ -27,11 +27,14 @@ inline constexpr std::chrono::milliseconds kThrownInTime{3000};
 int run_gloo_rank(std::int64_t rank, std::int64_t size, const detail::Rendezvous& rendezvous,
                   const WorldOptions& options, const RankFunction& fn);
 
+/// How processes end after their world: as a program's main does, or at once, see `end_at_once`.
+enum class Exit { as_usual, at_once };
+
 /// Processes of a gloo world that meet in a file of their own, or where they are told, and run `fn`.
 class GlooJob {
  public:
   GlooJob(std::int64_t size, const RankFunction& fn,
-          const WorldOptions& options = patient_options());
+          const WorldOptions& options = patient_options(), Exit exit = Exit::as_usual);
   GlooJob(std::int64_t size, const RankFunction& fn, const WorldOptions& options,
           const detail::Rendezvous& rendezvous);
 

@@ -132,6 +132,12 @@ std::vector<ProcessResult> Processes::finish(Milliseconds limit) {
   return results;
 }
 
+void end_at_once(int code) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  _exit(code);
+}
+
 TemporaryFolder::TemporaryFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "tessera-XXXXXX").string();
   if (mkdtemp(pattern.data()) == nullptr) throw_errno("mkdtemp");

@@ -69,6 +69,9 @@ class Processes {
   std::vector<Child> children_;
 };
 
+/// Ends this process without what runs at exit. Taking libtorch apart is most of what a short one does.
+[[noreturn]] void end_at_once(int code);
+
 /// A folder of mode 0700 that is removed with everything in it.
 class TemporaryFolder {
  public:
