@@ -87,7 +87,7 @@ TEST(MpiTest, TwoThreadsOfARankCannotCommunicateAtTheSameTime) {
 TEST(MpiTest, RanksThatWaitForEachOtherAreToldLongBeforeTheTimeLimit) {
   const std::size_t per_job = all_group_pairs_of(4).size();
   const std::size_t cases = all_deadlocks().size() * kMismatchSeeds;
-  constexpr std::size_t kAtATime = 8;
+  constexpr std::size_t kAtATime = 16;
   for (std::size_t first = 0; first < cases && !HasFailure();) {
     std::vector<std::unique_ptr<MpiJob>> jobs;
     for (; first < cases && jobs.size() < kAtATime; first += per_job) {
