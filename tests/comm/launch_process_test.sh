@@ -200,27 +200,31 @@ failures_name_the_rank() {
 # has_lines COUNT PATTERN FILE
 has_lines() { [[ "$(grep -cE "$2" "$3" || true)" == "$1" ]]; }
 
-# Starts a job of three ranks that work, kills one of them, and looks at what the job makes of it.
+# kill_one_rank RANK DELAY FILE: starts a job of three ranks that work and print into a new file, kills one of
+# them, and looks at what the job makes of it.
 kill_one_rank() {
-  local victim="$1" delay="$2" folder="$3" code=0 pid rank deadline=$((SECONDS + 60))
+  local victim="$1" delay="$2" file="$3" code=0 pid rank deadline=$((SECONDS + 60))
   local -a command=("$probe" work --timeout 20)
   printf -- '-- rank %s is killed after %s ms\n' "$victim" "$delay"
-  "$run" --nproc-per-node 3 "${command[@]}" >"$folder/out" 2>&1 &
-  local launcher=$!
-  until has_lines 3 '^\[[0-2]\] rank [0-2] is process [0-9]+$' "$folder/out"; do
-    ((SECONDS < deadline)) || { kill "$launcher"; output="$(<"$folder/out")"; fail "not ready"; }
+  : >"$file"
+  "$run" --nproc-per-node 3 "${command[@]}" >"$file" 2>&1 &
+  launcher=$!
+  until has_lines 3 '^\[[0-2]\] rank [0-2] is process [0-9]+$' "$file"; do
+    output="$(<"$file")"
+    ((SECONDS < deadline)) || fail "the ranks are not ready"
     pause 0.02
   done
   pause "$(printf '0.%03d' "$delay")"
-  pid="$(sed -nE "s/^\[$victim\] rank $victim is process //p" "$folder/out")"
+  pid="$(sed -nE "s/^\[$victim\] rank $victim is process //p" "$file")"
   kill -KILL "$pid"
   wait "$launcher" || code=$?
-  output="$(<"$folder/out")"
+  launcher=""
+  output="$(<"$file")"
   [[ "$code" == 137 ]] || fail "exit code $code instead of 137"
   expect_output "tessera_run: rank $victim failed first: killed by signal 9 (SIGKILL)"
   for rank in 0 1 2; do
     [[ "$rank" == "$victim" ]] || grep -qE \
-      "^\[$rank\] launch_probe: rank $rank: .*rank $victim is gone: process $pid " "$folder/out" ||
+      "^\[$rank\] launch_probe: rank $rank: .*rank $victim is gone: process $pid " "$file" ||
       fail "rank $rank does not say that rank $victim is gone"
   done
   expect_gone "${command[@]}"
@@ -228,13 +232,14 @@ kill_one_rank() {
 
 killed_ranks_are_named_by_all() {
   needs_engine gloo
-  local number folder
+  local number
   folder="$(mktemp -d)"
-  trap "rm -rf -- '$folder'" EXIT
+  launcher=""
+  trap '[[ -z "$launcher" ]] || kill "$launcher"; rm -rf -- "$folder"' EXIT
   # The same kills in every run.
   RANDOM=7
   for ((number = 0; number < 10; ++number)); do
-    kill_one_rank $((RANDOM % 3)) $((RANDOM % 61)) "$folder"
+    kill_one_rank $((RANDOM % 3)) $((RANDOM % 61)) "$folder/$number"
   done
 }
 
