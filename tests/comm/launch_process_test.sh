@@ -216,6 +216,7 @@ kill_one_rank() {
   done
   pause "$(printf '0.%03d' "$delay")"
   pid="$(sed -nE "s/^\[$victim\] rank $victim is process //p" "$file")"
+  is_running "${command[@]}" || fail "the ranks do not run as: ${command[*]}"
   kill -KILL "$pid"
   wait "$launcher" || code=$?
   launcher=""

@@ -23,6 +23,18 @@ using ::testing::Each;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
+/// Counts down when a rank is through, whatever it throws.
+class Told {
+ public:
+  explicit Told(std::latch& latch) : latch_(latch) {}
+  ~Told() { latch_.count_down(); }
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+
+ private:
+  std::latch& latch_;
+};
+
 /// Runs `fn` on ranks that must throw, and beside them one more rank, which is busy until they have.
 /// Returns what they threw.
 std::vector<std::string> errors_beside_a_busy_rank(std::int64_t ranks,
@@ -33,8 +45,8 @@ std::vector<std::string> errors_beside_a_busy_rank(std::int64_t ranks,
       ranks + 1,
       [&](World& world) {
         if (world.rank() == ranks) return told.wait();
+        const Told tells(told);
         errors[static_cast<std::size_t>(world.rank())] = thrown_by<CommError>([&] { fn(world); });
-        told.count_down();
       },
       test_options());
   return errors;
@@ -158,11 +170,11 @@ struct WrongPeer {
         [&](World& world) {
           if (world.rank() == busy) return told.wait();
           if (!errors.contains(world.rank())) return;
+          const Told tells(told);
           errors.at(world.rank()) = thrown_by<CommError>([&] {
             if (world.rank() == sender) return send(x, receiver, world.group());
             (void)recv(x, world.rank() == receiver ? peer : sender, world.group());
           });
-          told.count_down();
         },
         test_options());
     return errors;

@@ -173,7 +173,8 @@ void barrier(const Group& group);
 /// order in which they were sent.
 ///
 /// With threads, and wherever calls are compared, it waits for the receiver's call: two ranks that
-/// both send first wait for each other. Threads are told so at once, processes after half a second.
+/// both send first wait for each other. Threads are told so at once, processes after
+/// half a second at the earliest (see docs/errors.md).
 ///
 /// Throws `InvalidArgument` for other tags, and for a `destination` that is no other member: on this
 /// rank alone, as nobody else takes part.

@@ -140,7 +140,9 @@ Tensors new_pieces(const BoxMap& map, std::int64_t rank, const at::TensorOptions
 void exchange_boxes(const BoxMove& move, const Tensors& out, const Tensors& in_given,
                     const at::TensorOptions& options) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const World world = move.group.world();
+  const auto state = world_of(move.group);
+  const SoleUse use(*state, move.cause.c_str());
+  const World world(state);
   const std::int64_t rank = world.rank();
   const Tensors in = plain(in_given);
   check_shapes(move.from, in, rank);

@@ -10,7 +10,7 @@ std::int64_t Group::size() const { return static_cast<std::int64_t>(state_->rank
 
 std::int64_t Group::index() const { return state_->index; }
 
-const std::string& Group::name() const { return state_->name; }
+const std::string& Group::name() const { return state_->name.get(); }
 
 World Group::world() const { return World(detail::world_of(*this)); }
 

@@ -62,8 +62,8 @@ void release_op(const c10::OperatorName& name);
 void run_wrapped(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 /// Returns a tensor that becomes `result` when it is first used, after waiting for `pending`. Until
-/// then `result` must not be touched. Dropping it waits too, unless an exception is on its way. While a
-/// thread waits no other one of the world's rank may communicate.
+/// then `result` must not be touched. Dropping it waits too, unless an exception is on its way or another
+/// thread of the rank communicates. While a thread waits no other one of the world's rank may communicate.
 [[nodiscard]] at::Tensor make_pending_tensor(const at::Tensor& result, PendingPtr pending,
                                              std::weak_ptr<WorldState> world);
 

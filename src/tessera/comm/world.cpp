@@ -57,24 +57,19 @@ std::shared_ptr<GroupState> WorldState::group(const std::vector<std::int64_t>& r
   auto& found = groups_[ranks];
   if (found == nullptr) {
     const auto place = std::find(ranks.begin(), ranks.end(), rank_);
-    found = std::make_shared<GroupState>();
-    found->ranks = ranks;
+    const bool is_world = is_all_of(ranks, size_);
+    std::string first_name = is_world ? "world" : concat('{', joined(ranks, ","), '}');
+    found = std::make_shared<GroupState>(ranks, std::move(first_name), is_world);
     found->index = place - ranks.begin();
     found->world = weak_from_this();
-    found->has_name = is_all_of(ranks, size_);
-    found->name = found->has_name ? "world" : concat('{', joined(ranks, ","), '}');
   }
-  // The first name that is given stays, and so does what a group that is in use is called.
-  if (!found->has_name && !name.empty() && found->transport == nullptr) {
-    found->name = std::move(name);
-    found->has_name = true;
-  }
+  if (!name.empty()) found->name.give(std::move(name));
   return found;
 }
 
-void WorldState::keep_transport(GroupState& group, std::unique_ptr<Transport> transport) {
+void WorldState::keep_name(GroupState& group) {
   const std::lock_guard lock(groups_mutex_);
-  group.transport = std::move(transport);
+  group.name.keep();
 }
 
 RouteCache& WorldState::routes() {
@@ -112,9 +107,9 @@ Transport& connect(const Group& group) {
   GroupState& state = group.state();
   if (state.transport == nullptr) {
     const auto world = world_of(group);
-    auto transport = world->make_transport(state);
-    transport->set_claims(&state.claims);
-    world->keep_transport(state, std::move(transport));
+    world->keep_name(state);
+    state.transport = world->make_transport(state);
+    state.transport->set_claims(&state.claims);
   }
   return *state.transport;
 }

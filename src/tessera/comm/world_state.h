@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tessera/comm/claims.h"
@@ -19,14 +20,39 @@ namespace tessera::detail {
 
 class RouteCache;
 
+/// What messages call a group: `world` for all ranks, the first name that it was asked for by, or else its
+/// ranks. A thread may give it a name while another one reads it, which then keeps what it has read.
+class GroupName {
+ public:
+  GroupName(std::string first, bool is_final) : first_(std::move(first)), is_final_(is_final) {}
+
+  [[nodiscard]] const std::string& get() const {
+    return is_given_.load(std::memory_order_acquire) ? given_ : first_;
+  }
+  /// Does nothing when it is final, or has been given one. Not to be called by two threads at a time.
+  void give(std::string name) {
+    if (std::exchange(is_final_, true)) return;
+    given_ = std::move(name);
+    is_given_.store(true, std::memory_order_release);
+  }
+  /// It stays what it is from now on. As `give`, by one thread at a time.
+  void keep() { is_final_ = true; }
+
+ private:
+  std::string first_;
+  std::string given_;
+  std::atomic<bool> is_given_ = false;
+  bool is_final_;
+};
+
 /// What a `Group` refers to: one rank's view of one group.
 struct GroupState {
+  GroupState(std::vector<std::int64_t> members, std::string first_name, bool is_final)
+      : ranks(std::move(members)), name(std::move(first_name), is_final) {}
+
   std::vector<std::int64_t> ranks;
   std::int64_t index = 0;
-  /// What messages call it, and whether somebody has given it that name: `world` for all ranks, the
-  /// first name that it was asked for by, or else its ranks.
-  std::string name;
-  bool has_name = false;
+  GroupName name;
   /// The world it belongs to, which owns it; gone when the rank's function has returned.
   std::weak_ptr<WorldState> world;
   Claims claims;
@@ -67,8 +93,8 @@ class WorldState : public std::enable_shared_from_this<WorldState> {
   /// Makes one rank's end of a group's transport. Called by all members, in the same order.
   virtual std::unique_ptr<Transport> make_transport(const GroupState& group) = 0;
 
-  /// Makes it the group's; others may be asking for the group meanwhile.
-  void keep_transport(GroupState& group, std::unique_ptr<Transport> transport);
+  /// The group is about to be used, and what it is called then stays.
+  void keep_name(GroupState& group);
 
   /// The rank's function threw: tells the others why it will not come any more. Otherwise the end of
   /// the world means that it returned.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -31,8 +32,9 @@ void check_deadlock(const GroupPair& groups, const Mismatch& mismatch, std::uint
 void check_deadlocks(const std::vector<GroupPair>& groups, std::size_t first);
 
 /// Ranks come late, again and again, to calls on groups that overlap, some of them asynchronous, so
-/// that others wait for them and for those that wait: expects nobody to be accused. For a time limit
-/// of 2 s.
+/// that others wait for them and for those that wait: expects nobody to be accused. For a world with that
+/// time limit, of which a quarter is less than they sleep.
+inline constexpr std::chrono::seconds kSlowLimit{3};
 void check_slow_ranks(World& world, std::uint64_t seed);
 
 /// A rank calls, and waits for what is under way, while another thread of it is in a call: expects that

@@ -66,7 +66,7 @@ TEST(GlooCallsTest, TwoThreadsOfARankCannotCommunicateAtTheSameTime) {
 TEST(GlooCallsTest, SlowRanksAreNotTakenForADeadlock) {
   run_gloo_worlds(4, 3, 1,
                   [](World& world, std::size_t number) { check_slow_ranks(world, number); },
-                  {.at_a_time = 3, .world = short_options()});
+                  {.at_a_time = 3, .world = {.timeout = kSlowLimit}});
 }
 
 TEST(GlooCallsTest, RedistributionsThatDifferAreFoundOnAllRanks) {

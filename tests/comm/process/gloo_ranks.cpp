@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <regex>
 #include <string_view>
 
 #include <gtest/gtest.h>
@@ -80,10 +81,9 @@ void run_gloo(std::int64_t size, const RankFunction& fn, const WorldOptions& opt
 }
 
 std::chrono::milliseconds noticed_after(const ProcessResult& result) {
-  constexpr std::string_view kAfter = "after ";
-  const auto at = result.output.find(kAfter);
-  if (at == std::string::npos) return std::chrono::milliseconds::max();
-  return std::chrono::milliseconds(std::atoi(result.output.c_str() + at + kAfter.size()));
+  std::smatch found;
+  const bool says = std::regex_search(result.output, found, std::regex("after ([0-9]+) ms"));
+  return says ? std::chrono::milliseconds(std::stoll(found[1])) : std::chrono::milliseconds::max();
 }
 
 std::string outputs_of(const std::vector<ProcessResult>& results) {

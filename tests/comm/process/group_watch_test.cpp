@@ -128,5 +128,54 @@ TEST(GroupWatchTest, AMessageFromWhoHasLeftMayBeOnItsWayUnlessItWasNeverSent) {
   EXPECT_FALSE(is_hopeless_from_who_left("", /*is_compared=*/false));
 }
 
+/// A board that keeps what was posted.
+class KeepingBoard : public NoBoard {
+ public:
+  void post(const RankStatus& status) override { posts.push_back(status); }
+
+  std::vector<RankStatus> posts;
+};
+
+TEST(GroupWatchTest, WhoGivesUpInAGroupThatHasFailedWaitsNoLonger) {
+  const auto board = std::make_shared<KeepingBoard>();
+  GroupWatch watch("world", {0, 1}, kTimeout, /*is_compared=*/true,
+                   std::make_shared<Peers>(0, std::vector{seen(), seen()}, board));
+  const auto receive = [&](std::int64_t tag) {
+    return watch.begin({.is_send = false, .peer = 1, .tag = tag, .is_compared = true},
+                       "float32[4]");
+  };
+  const WatchedCall first = receive(1);
+  const WatchedCall second = receive(2);
+  EXPECT_THROW(watch.fail_because(first, "planted"), CommError);
+  (void)watch.is_hopeless(second, kTimeout);
+  EXPECT_THAT(board->posts.back().call, HasSubstr("recv("));
+  EXPECT_THROW(watch.fail(second, ""), CommError);
+  // Otherwise others would take it for one that can be part of a deadlock.
+  EXPECT_EQ(board->posts.back().call, "");
+  EXPECT_EQ(board->posts.back().awaited.number, 0);
+}
+
+TEST(PeersTest, WhoHasWaitedForNothingWrongIsSuspiciousLater) {
+  Peers peers(0, {seen(), seen()}, std::make_shared<KeepingBoard>());
+  EXPECT_EQ(peers.suspicion(), milliseconds(500));
+  peers.post_waiting({});
+  EXPECT_EQ(peers.suspicion(), milliseconds(500));
+  peers.post_going_on();
+  EXPECT_EQ(peers.suspicion(), milliseconds(1000));
+  for (int i = 0; i < 100; ++i) peers.post_going_on();
+  EXPECT_EQ(peers.suspicion(), std::chrono::hours(1));
+}
+
+TEST(PeersTest, NothingIsPostedAfterTheFarewell) {
+  const auto board = std::make_shared<KeepingBoard>();
+  Peers peers(0, {seen(), seen()}, board);
+  peers.post_left("no more data");
+  peers.post_waiting({});
+  peers.post_going_on();
+  peers.post_failed({}, "{0,1}");
+  ASSERT_EQ(board->posts.size(), 1U);
+  EXPECT_EQ(board->posts[0].reason, "no more data");
+}
+
 }  // namespace
 }  // namespace tessera::detail

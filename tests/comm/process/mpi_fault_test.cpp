@@ -54,8 +54,9 @@ milliseconds expect_thrown(const ProcessResult& result, std::size_t rank, const 
 
 /// True while a process of that id runs this test's program for ranks.
 bool is_rank(pid_t pid) {
+  static const auto program = std::filesystem::canonical(TESSERA_MPI_RANKS);
   std::error_code ignored;
-  return std::filesystem::read_symlink(concat("/proc/", pid, "/exe"), ignored) == TESSERA_MPI_RANKS;
+  return std::filesystem::read_symlink(concat("/proc/", pid, "/exe"), ignored) == program;
 }
 
 /// True when it ends soon, as it should: not at mpirun's death, but at most a farewell later.
@@ -164,6 +165,7 @@ TEST(MpiFaultTest, ByDefaultMpirunEndsTheSurvivors) {
     const auto result = job.finish();
     EXPECT_NE(result.status, 0) << result.output;
     EXPECT_FALSE(result.overdue) << result.output;
+    ASSERT_EQ(job.pids().size(), 3U) << result.output;
     expect_nobody_left(job.pids());
   }
 }
@@ -185,6 +187,7 @@ AfterKill kill_one_of(MpiJob& job, std::mt19937& random) {
   }
   std::this_thread::sleep_for(std::chrono::microseconds(random() % 60'000));
   after.victim = random() % 3;
+  for (const auto pid : after.pids) EXPECT_TRUE(is_rank(pid));
   kill(after.pids[after.victim], SIGKILL);
   const auto gone_at = job.processes().since_begin();
   after.result = job.finish(gone_at + milliseconds(8000));

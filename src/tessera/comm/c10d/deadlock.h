@@ -28,8 +28,11 @@
 // That a rank cannot go on without all that it waits for is true of the exchange that compares calls,
 // and of messages that are compared. Of what follows it is not: the root of a broadcast need not wait
 // for anybody. But then all members have been in the comparison and begin what follows right after it,
-// before any other call; so nobody is found to wait elsewhere without having begun it. With comparison
-// off there is only the time limit.
+// before any other call; so nobody is found to wait elsewhere without having begun it. The steps of a
+// redistribution are compared once, before the first: all ranks take the others in one order, so that they
+// cannot wait for each other. With comparison off there is only the time limit.
+//
+// A rank also stops waiting when it gives up, and then says so: the group has failed, or the wait is over.
 
 namespace tessera::detail {
 

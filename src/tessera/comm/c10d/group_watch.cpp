@@ -71,7 +71,7 @@ bool GroupWatch::is_hopeless(const WatchedCall& call, Milliseconds waited) {
 }
 
 bool GroupWatch::finds_no_hope(const WatchedCall& call, Milliseconds waited) {
-  if (waited >= std::min(kSuspicion, timeout_ / 4)) {
+  if (waited >= std::min(peers_->suspicion(), timeout_ / 4)) {
     // Whoever waits for this rank elsewhere will want to know where it is.
     if (!std::exchange(posted_waiting_, true)) peers_->post_waiting(status_in(call));
     if (is_compared_ && call.number > 0) deadlock_ = peers_->find_deadlock().value_or("");
@@ -101,6 +101,8 @@ void GroupWatch::end_wait() {
 }
 
 void GroupWatch::fail(const WatchedCall& call, const std::string& engine_words) {
+  // Another call may have failed the group before. Nothing more is posted then, but that this wait is over.
+  if (has_failed()) end_wait();
   check_usable(call.op);
   if (!deadlock_.empty()) fail_because(call, deadlock_);
   peers_->post_failed(status_in(call), key_);

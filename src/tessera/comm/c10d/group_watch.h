@@ -73,8 +73,6 @@ class GroupWatch {
   static constexpr std::chrono::milliseconds kGrace{600};
   /// After the time limit, ranks of which nothing was heard get so long to say that they wait too.
   static constexpr std::chrono::milliseconds kAnswer{300};
-  /// After waiting so long, or a quarter of the time limit, a call tells the others.
-  static constexpr std::chrono::milliseconds kSuspicion{500};
   /// How often a waiting call should look around.
   static constexpr std::chrono::milliseconds kLookInterval{50};
 

@@ -65,7 +65,7 @@ void Peers::post_failed(RankStatus status, const std::string& group_key) {
   if (first_failure_.empty()) first_failure_ = status.reason;
   waiting_ = {};
   status.kind = RankStatus::Kind::failed;
-  board_->post(with_counts(std::move(status)));
+  if (!has_left_) board_->post(with_counts(std::move(status)));
 }
 
 void Peers::post_left(const std::string& reason) {
@@ -73,7 +73,13 @@ void Peers::post_left(const std::string& reason) {
   RankStatus status;
   status.kind = RankStatus::Kind::left;
   status.reason = reason;
+  has_left_ = true;
   board_->post(with_counts(std::move(status)));
+}
+
+Milliseconds Peers::suspicion() const {
+  const std::lock_guard lock(mutex_);
+  return suspicion_;
 }
 
 void Peers::post_waiting(RankStatus status) {
@@ -81,13 +87,15 @@ void Peers::post_waiting(RankStatus status) {
   status.kind = RankStatus::Kind::waiting;
   status.wait = ++waits_;
   waiting_ = with_counts(std::move(status));
-  board_->post(waiting_);
+  if (!has_left_) board_->post(waiting_);
 }
 
 void Peers::post_going_on() {
+  constexpr Milliseconds kLongest = std::chrono::hours(1);
   const std::lock_guard lock(mutex_);
+  suspicion_ = std::min(2 * suspicion_, kLongest);
   waiting_ = {};
-  board_->post(with_counts({}));
+  if (!has_left_) board_->post(with_counts({}));
 }
 
 std::vector<std::optional<RankStatus>> Peers::all_statuses() const {

@@ -34,6 +34,10 @@ class Peers {
   /// The same for messages; 0, which is no number, when there are too many kinds of them.
   std::int64_t count_message(const std::string& key);
 
+  /// How long to wait before telling the others: half a second, and twice as long after every time that
+  /// nothing was wrong. So a program whose ranks often wait for long does not tell of it all the time, to
+  /// ranks that may be too busy to listen.
+  [[nodiscard]] std::chrono::milliseconds suspicion() const;
   /// Tells the others that this rank has been waiting for a while, and what for.
   void post_waiting(RankStatus status);
   /// Tells them that it waits no longer.
@@ -44,7 +48,8 @@ class Peers {
   [[nodiscard]] std::optional<std::string> find_deadlock();
   /// Tells the others that a group failed on this rank.
   void post_failed(RankStatus status, const std::string& group_key);
-  /// Tells the others that this rank will not come any more.
+  /// Tells the others that this rank will not come any more. Nothing is posted after that: results that are
+  /// waited for even later must not hide it.
   void post_left(const std::string& reason);
   /// Why the first group failed; empty while none has.
   [[nodiscard]] std::string first_failure() const;
@@ -54,9 +59,6 @@ class Peers {
   void wait_until_alone(std::chrono::milliseconds limit, std::chrono::milliseconds unseen_limit);
 
  private:
-  std::int64_t rank_;
-  std::vector<ProcessIdentity> processes_;
-  std::shared_ptr<StatusBoard> board_;
   /// What is posted with every status. Called with the lock.
   [[nodiscard]] RankStatus with_counts(RankStatus status) const;
   /// Posts it with every status from now on, and returns its text. Called with the lock.
@@ -64,12 +66,17 @@ class Peers {
   /// What all ranks have posted, as far as it is known, and what this one has.
   [[nodiscard]] std::vector<std::optional<RankStatus>> all_statuses() const;
 
+  std::int64_t rank_;
+  std::vector<ProcessIdentity> processes_;
+  std::shared_ptr<StatusBoard> board_;
   mutable std::mutex mutex_;
   std::map<std::string, std::int64_t> calls_;
   std::size_t kinds_of_messages_ = 0;
   /// What was posted last; and how many waits have been.
   RankStatus waiting_;
   std::int64_t waits_ = 0;
+  std::chrono::milliseconds suspicion_{500};
+  bool has_left_ = false;
   std::chrono::steady_clock::time_point next_roll_;
   std::string deadlock_;
   std::string failed_groups_;

@@ -11,7 +11,7 @@ ProcessWorld::ProcessWorld(std::int64_t size, const WorldOptions& options,
 const std::shared_ptr<GroupWatch>& ProcessWorld::watch_of(const GroupState& group) {
   auto& watch = watches_[group.ranks];
   if (watch == nullptr) {
-    watch = std::make_shared<GroupWatch>(group.name, group.ranks, options().timeout,
+    watch = std::make_shared<GroupWatch>(group.name.get(), group.ranks, options().timeout,
                                          options().check, peers_);
   }
   return watch;

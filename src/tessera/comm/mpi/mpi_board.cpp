@@ -1,6 +1,7 @@
 #include "tessera/comm/mpi/mpi_board.h"
 
 #include <algorithm>
+#include <exception>
 #include <thread>
 
 namespace tessera::detail {
@@ -39,7 +40,14 @@ void MpiBoard::exchange() {
     statuses_[static_cast<std::size_t>(envelope.MPI_SOURCE)] = decode_status(text);
   }
   if (MpiRuntime::has_ended()) return;
-  letters_.remove_if([](Letter& letter) { return letter.sent.test(); });
+  letters_.remove_if([](Letter& letter) {
+    try {
+      return letter.sent.test();
+    } catch (const std::exception&) {
+      // It will not arrive, and who does not get it has worse to say.
+      return true;
+    }
+  });
 }
 
 void MpiBoard::take_in() {

@@ -31,7 +31,7 @@ class ThreadWorld : public WorldState {
   }
 
   std::unique_ptr<Transport> make_transport(const GroupState& group) override {
-    return std::make_unique<ThreadTransport>(hub_, hub_->group(group.ranks, group.name),
+    return std::make_unique<ThreadTransport>(hub_, hub_->group(group.ranks, group.name.get()),
                                              static_cast<std::size_t>(group.index),
                                              options().timeout);
   }
