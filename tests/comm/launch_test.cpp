@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/comm_error.h"
 #include "tessera/comm/log.h"
 #include "tessera/comm/world.h"
 
@@ -134,6 +136,26 @@ TEST_F(LaunchTest, NestedExceptionsAreShown) {
   };
   EXPECT_EQ(run({}, fail), 1);
   EXPECT_EQ(printed_, "program: rank 0: the effect\n  caused by: the cause\n");
+}
+
+TEST_F(LaunchTest, WhatTheOthersWereToldOfAMistakeIsNoCauseOfIt) {
+  const auto fail = [](World&) {
+    try {
+      throw CommError("the ranks do not agree", {0, "world", "broadcast", {}});
+    } catch (...) {
+      std::throw_with_nested(InvalidArgument("a wrong root"));
+    }
+  };
+  const std::string file = testing::TempDir() + "tessera_launch_test_report";
+  setenv("TORCHELASTIC_ERROR_FILE", file.c_str(), 1);
+  EXPECT_EQ(run({}, fail), 1);
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  EXPECT_EQ(printed_, "program: rank 0: a wrong root\n");
+  std::ostringstream report;
+  report << std::ifstream(file).rdbuf();
+  std::remove(file.c_str());
+  // By this tessera_run tells who failed first by itself.
+  EXPECT_THAT(report.str(), testing::HasSubstr("\"consequence\":false"));
 }
 
 TEST_F(LaunchTest, UnknownExceptionIsAFailureToo) {

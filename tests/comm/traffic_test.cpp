@@ -66,6 +66,11 @@ TEST(TrafficTest, EveryCollectiveIsCountedOnceByItsName) {
         expect_counted(world, {"reduce_scatter_tensor", 32, 32}, [&](const Group& group) {
           (void)reduce_scatter(x, 0, ReduceOp::max, group);
         });
+        // 1, 2 and 3 rows of 8 bytes: two others get them, and have the rest of six.
+        expect_counted(world, {"all_gather_into_tensor", 16 * (me + 1), 48 - 8 * (me + 1)},
+                       [&](const Group& group) {
+                         (void)all_gather(at::ones({me + 1, 2}), 0, group);
+                       });
         // Pieces of 3, 3 and 0 rows of 8 bytes.
         const std::int64_t own = me == 2 ? 0 : 24;
         expect_counted(world, {"reduce_scatter_tensor", 48 - own, 2 * own},
@@ -91,6 +96,9 @@ TEST(TrafficTest, EveryCollectiveIsCountedOnceByItsName) {
         expect_counted(world, {"barrier", 0, 0}, [&](const Group& group) { barrier(group); });
         expect_counted(world, {"all_gather_object", 10, 10},
                        [&](const Group& group) { (void)all_gather_object("12345", group); });
+        expect_counted(
+            world, {"all_gather_object", me == 0 ? 10 : 0, me == 0 ? 0 : 5},
+            [&](const Group& group) { (void)all_gather_object(me == 0 ? "12345" : "", group); });
         expect_counted(
             world, {"all_reduce_coalesced", 64 + 64 + 32, 64 + 64 + 32}, [&](const Group& group) {
               (void)all_reduce(Tensors{x, x, at::ones({3}, at::kLong)}, ReduceOp::sum, group);

@@ -72,8 +72,8 @@ std::vector<std::string> all_gather_object(const std::string& bytes, const Group
   const auto own_size = static_cast<std::int64_t>(bytes.size());
   const Sizes sizes = call.share([] { return std::string(); }, {own_size}, 1);
   const auto total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-  const detail::CommRecorder recorder(call.name(), group, total - own_size, total - own_size,
-                                      call.begin());
+  const detail::CommRecorder recorder(call.name(), group, (call.size() - 1) * own_size,
+                                      total - own_size, call.begin());
   const at::Tensor in = at::empty({own_size}, at::kByte);
   // An empty tensor has no address.
   if (own_size > 0) std::memcpy(in.data_ptr(), bytes.data(), bytes.size());

@@ -45,16 +45,18 @@ IssuedPtr issue_all_gather(const Call& call, const Tensors& tensors, const Cuts&
   auto issued = std::make_shared<Issued>();
   issued->results.resize(tensors.size());
   std::vector<GatherMessage> messages;
+  std::int64_t sent = 0;
   std::int64_t received = 0;
   for (const auto& positions : group_by_dtype(tensors)) {
     const auto& message =
         messages.emplace_back(select(tensors, positions), select(cuts, positions));
+    sent += (call.size() - 1) * bytes_of(message.in);
     received += bytes_of(message.out->flat) - bytes_of(message.in);
     for (std::size_t i = 0; i < positions.size(); ++i) {
       issued->results[positions[i]] = message.out->tensors[i];
     }
   }
-  issued->record(call, received, received);
+  issued->record(call, sent, received);
   for (const auto& message : messages) {
     if (call.is_alone()) {
       message.out->flat.copy_(message.in);

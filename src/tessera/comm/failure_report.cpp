@@ -1,5 +1,6 @@
 #include "tessera/comm/failure_report.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -16,36 +17,49 @@
 namespace tessera::detail {
 namespace {
 
-/// What an exception and those nested in it say, the outermost first.
-std::vector<std::string> nested_texts(std::exception_ptr error) {
-  std::vector<std::string> texts;
-  while (error != nullptr) {
-    try {
-      std::rethrow_exception(std::exchange(error, nullptr));
-    } catch (const std::exception& known) {
-      texts.emplace_back(known.what());
-      const auto* nested = dynamic_cast<const std::nested_exception*>(&known);
-      if (nested != nullptr) error = nested->nested_ptr();
-    } catch (...) {
-      texts.emplace_back("an exception that is no std::exception");
-    }
-  }
-  return texts;
-}
-
-/// True when the rank failed in a communication, so most likely because another one did.
-bool is_consequence(const std::exception_ptr& error) {
+bool is_comm_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const CommError&) {
     return true;
-  } catch (const std::exception& outer) {
-    const auto* nested = dynamic_cast<const std::nested_exception*>(&outer);
-    return nested != nullptr && nested->nested_ptr() != nullptr &&
-           is_consequence(nested->nested_ptr());
   } catch (...) {
     return false;
   }
+}
+
+/// An exception and those nested in it, the outermost first. A rank with wrong arguments tells the others,
+/// who fail, and throws around that: what the others were told is no cause, and is left out.
+std::vector<std::exception_ptr> causes_of(std::exception_ptr error) {
+  std::vector<std::exception_ptr> causes;
+  while (error != nullptr) {
+    causes.push_back(std::exchange(error, nullptr));
+    try {
+      std::rethrow_exception(causes.back());
+    } catch (const std::exception& known) {
+      const auto* nested = dynamic_cast<const std::nested_exception*>(&known);
+      if (nested == nullptr || nested->nested_ptr() == nullptr) continue;
+      const bool is_own_mistake = dynamic_cast<const InvalidArgument*>(&known) != nullptr;
+      if (!is_own_mistake || !is_comm_error(nested->nested_ptr())) error = nested->nested_ptr();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): nothing is nested in it.
+    }
+  }
+  return causes;
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+/// True when the rank failed in a communication, so most likely because another one did.
+bool is_consequence(const std::exception_ptr& error) {
+  const auto causes = causes_of(error);
+  return std::any_of(causes.begin(), causes.end(), is_comm_error);
 }
 
 /// The head, up to `message`, is what tools/run_failure.cpp reads; the rest is torchrun's, which shows
@@ -67,7 +81,8 @@ std::string report_json(const std::string& text, bool consequence) {
 }  // namespace
 
 std::string failure_text(const std::exception_ptr& error) {
-  const std::vector<std::string> texts = nested_texts(error);
+  std::vector<std::string> texts;
+  for (const auto& cause : causes_of(error)) texts.push_back(text_of(cause));
   std::string text = texts.front();
   for (std::size_t i = 1; i < texts.size(); ++i) {
     const bool says_more = texts[i - 1].find(texts[i]) == std::string::npos;

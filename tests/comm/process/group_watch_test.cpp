@@ -105,6 +105,16 @@ TEST(GroupWatchTest, WhoIsFoundToHaveLeftAfterTheTimeLimitIsNamed) {
   EXPECT_THAT(failure.words, Not(HasSubstr("rank 2 ")));
 }
 
+TEST(GroupWatchTest, WhoMadeTheCallBeforeItLeftIsNotSaidToHaveLeftItOut) {
+  RankStatus left;
+  left.kind = RankStatus::Kind::left;
+  EXPECT_THAT(fail_late({seen()}, "", {{1, left}}).words,
+              HasSubstr("rank 1 has returned without calling it"));
+  left.calls = "{0,1}=1;";
+  EXPECT_THAT(fail_late({seen()}, "", {{1, left}}).words,
+              HasSubstr("rank 1 has made this call and returned"));
+}
+
 /// Whether waiting is hopeless for a message from rank 1, which has left, having made these calls.
 bool is_hopeless_from_who_left(const std::string& calls, bool is_compared = true) {
   RankStatus left;

@@ -182,8 +182,10 @@ void GroupWatch::look_at(std::int64_t rank, const WatchedCall& call, bool has_fa
     // One that has left since then says why, but not in which call.
     if (call.peer) findings.culprits.push_back(status->call.empty() ? why : words);
   } else if (status && status->kind == RankStatus::Kind::left && !may_have_called) {
+    const char* how =
+        has_called ? " has made this call and returned" : " has returned without calling it";
     findings.culprits.push_back(status->reason.empty()
-                                    ? concat("rank ", rank, " has returned without calling it")
+                                    ? concat("rank ", rank, how)
                                     : concat("rank ", rank, " failed: ", status->reason));
   } else if (status && status->kind == RankStatus::Kind::waiting && has_called &&
              liveness == Liveness::running) {
